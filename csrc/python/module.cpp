@@ -7,16 +7,16 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "scaffolding/device.h"
-#include "scaffolding/error.h"
-#include "scaffolding/hooks.h"
-#if COOKBOOK_CHAPTER >= 2
-#include "operators/kernel_scope.h"
-#endif
 #if COOKBOOK_CHAPTER >= 3
 #include "fallback/exit.h"
 #include "fallback/policy.h"
 #endif
+#if COOKBOOK_CHAPTER >= 2
+#include "operators/kernel_scope.h"
+#endif
+#include "scaffolding/device.h"
+#include "scaffolding/error.h"
+#include "scaffolding/hooks.h"
 
 namespace py = pybind11;
 
