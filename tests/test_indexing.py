@@ -106,7 +106,7 @@ WAITS = {
 @pytest.mark.parametrize("name", READS)
 def test_only_an_output_whose_size_is_data_waits(name: str) -> None:
     # Whatever the functions bring from the CPU is made before, so that its copy does not count.
-    x, y = torch.randn(3, 5, device="cookbook"), torch.randn(3, 5, device="cookbook")
+    x, y = torch.randn(3, 5).to("cookbook"), torch.randn(3, 5).to("cookbook")
     kept: dict[int, Tensor] = {}
     real = Tensor.to
 
@@ -175,7 +175,7 @@ def test_wrong_arguments_raise_on_the_host(case: str) -> None:
 
 
 def test_an_index_out_of_range_is_reported_at_the_next_synchronization(device: torch.device) -> None:
-    x = torch.randn(3, device=device)
+    x = torch.randn(3).to(device)
     x[I([7]).to(device)]
     with pytest.raises(RuntimeError, match=r"(?s)index.*out of (bounds|range)"):
         torch.accelerator.synchronize(device)

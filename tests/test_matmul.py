@@ -124,7 +124,7 @@ def test_a_product_of_two_devices_is_refused() -> None:
 
 
 def test_launches() -> None:
-    x, w, b = (torch.randn(*s, device="cookbook") for s in ((4, 8), (5, 8), (5,)))
+    x, w, b = (torch.randn(*s).to("cookbook") for s in ((4, 8), (5, 8), (5,)))
     with never_waiting() as counters:
         functional.linear(x, w, b)
         torch.mm(x, w.t())

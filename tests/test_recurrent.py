@@ -90,14 +90,14 @@ def test_a_gradient_through_one_output_of_a_cell_only(used: int) -> None:
 
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell])
 def test_gradients_are_those_of_finite_differences(kind: type[nn.RNNCellBase]) -> None:
-    cell = kind(2, 3, dtype=torch.float64, device="cookbook")
+    cell = kind(2, 3, dtype=torch.float64).to("cookbook")
     x = torch.randn(2, 2, dtype=torch.float64).to("cookbook").requires_grad_()
     assert torch.autograd.gradcheck(cell, (x,))
 
 
 def test_an_empty_batch() -> None:
-    lstm = nn.LSTM(5, 6, device="cookbook")
-    output, _ = lstm(torch.randn(4, 0, 5, device="cookbook"))
+    lstm = nn.LSTM(5, 6).to("cookbook")
+    output, _ = lstm(torch.randn(4, 0, 5).to("cookbook"))
     assert output.shape == (4, 0, 6)
 
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/clamp_min_meta.h>
 #include <ATen/ops/elu_cpu_dispatch.h>
 #include <ATen/ops/elu_meta.h>
+#include <ATen/ops/empty_like_ops.h>
 #include <ATen/ops/gelu_cpu_dispatch.h>
 #include <ATen/ops/gelu_meta.h>
 #include <ATen/ops/hardsigmoid_cpu_dispatch.h>
@@ -13,6 +14,8 @@
 #include <ATen/ops/hardtanh_native.h>
 #include <ATen/ops/leaky_relu_cpu_dispatch.h>
 #include <ATen/ops/leaky_relu_meta.h>
+#include <ATen/ops/log_sigmoid_backward_native.h>
+#include <ATen/ops/log_sigmoid_forward_native.h>
 #include <ATen/ops/mish_cpu_dispatch.h>
 #include <ATen/ops/mish_meta.h>
 #include <ATen/ops/silu_cpu_dispatch.h>
@@ -44,6 +47,7 @@
 #include <ATen/ops/threshold_backward_meta.h>
 #include <torch/library.h>
 
+#include "operators/dtypes.h"
 #include "operators/pointwise.h"
 
 namespace cookbook {
@@ -108,6 +112,35 @@ at::Tensor& relu_in_place(at::Tensor& self) {
   return Relu::in_place(self, 0);
 }
 
+// %% activations-log-sigmoid
+// Not structured. The buffer is for the backward: its shape and strides are the input's, as on the CPU.
+at::Tensor like(const at::Tensor& tensor) { return at::_ops::empty_like::call(tensor, {}, {}, {}, {}, {}); }
+
+std::tuple<at::Tensor, at::Tensor> log_sigmoid(const at::Tensor& self) {
+  check_dtype("log_sigmoid_cpu", self.scalar_type(), kFloating);
+  const OnDevice guard(self.device());
+  const at::Tensor out = like(self), buffer = like(self);
+  if (self.numel() != 0) {
+    launch<"log_sigmoid", [](at::Tensor& out, at::Tensor& buffer, const at::Tensor& self) {
+      at::native::log_sigmoid_forward_out_cpu(self, out, buffer);
+    }>(out, buffer, self);
+  }
+  return {out, buffer};
+}
+
+at::Tensor log_sigmoid_backward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& buffer) {
+  check_dtype("log_sigmoid_backward_cpu", self.scalar_type(), kFloating);
+  const OnDevice guard(self.device());
+  const at::Tensor out = like(grad);
+  if (grad.numel() != 0) {
+    launch<"log_sigmoid_backward",
+           [](at::Tensor& out, const at::Tensor& grad, const at::Tensor& self, const at::Tensor& buffer) {
+             out.copy_(at::native::log_sigmoid_backward_cpu(grad, self, buffer));
+           }>(out, grad, self, buffer);
+  }
+  return out;
+}
+
 // %% activations-register
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("relu", &relu);
@@ -116,6 +149,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("hardtanh", &at::native::hardtanh);
   m.impl("hardtanh_", &at::native::hardtanh_);
   m.impl("hardtanh.out", &at::native::hardtanh_out);
+  m.impl("log_sigmoid_forward", &log_sigmoid);
+  m.impl("log_sigmoid_backward", &log_sigmoid_backward);
   implement<CheckedGelu>(m, "gelu");
   implement<Silu>(m, "silu");
   implement<LeakyRelu>(m, "leaky_relu");

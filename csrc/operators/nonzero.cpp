@@ -5,6 +5,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/count_nonzero_native.h>
+#include <ATen/ops/masked_scatter_native.h>
 #include <ATen/ops/masked_select_native.h>
 #include <ATen/ops/nonzero_native.h>
 #include <torch/library.h>
@@ -78,10 +79,30 @@ at::Tensor& masked_select_out(const at::Tensor& self, const at::Tensor& mask, at
   return out.copy_(found);
 }
 
+// %% nonzero-masked-scatter
+// The other direction waits for nothing: how many elements the mask selects only decides how much of `source` is read.
+at::Tensor& masked_scatter(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+  TORCH_CHECK(self.scalar_type() == source.scalar_type(),
+              "masked_scatter: expected self and source to have same dtypes but got ", self.scalar_type(), " and ",
+              source.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == c10::kBool, "masked_scatter_ only supports boolean masks, but got mask with dtype ",
+              mask.scalar_type());
+  at::assert_no_internal_overlap(self);
+  at::assert_no_overlap(self, source);
+  const at::Tensor expanded = mask.expand(self.sizes());
+  if (self.numel() != 0) {
+    launch<"masked_scatter_", [](at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+      at::native::masked_scatter__cpu(self, mask, source);
+    }>(self, expanded, source);
+  }
+  return self;
+}
+
 // %% nonzero-register
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero", &nonzero);
   m.impl("nonzero.out", &nonzero_out);
+  m.impl("masked_scatter_", &masked_scatter);
   m.impl("masked_select", &masked_select);
   m.impl("masked_select.out", &masked_select_out);
 }

@@ -96,7 +96,7 @@ using MinDim =
 struct AminmaxMeta : at::meta::structured_aminmax {
   void meta(const at::Tensor& self, std::optional<int64_t> dim, bool keepdim) {
     // The text of the kernel without a dimension; it is no NotImplementedError, so a trial would not let it through.
-    TORCH_CHECK(dim || !self.is_complex(), "aminmax not implemented for ", self.scalar_type());
+    TORCH_CHECK((dim && self.dim() != 0) || !self.is_complex(), "aminmax not implemented for ", self.scalar_type());
     structured_aminmax::meta(self, dim, keepdim);
   }
 };

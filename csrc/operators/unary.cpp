@@ -7,6 +7,10 @@
 #include <ATen/ops/floor_meta.h>
 #include <ATen/ops/frac_cpu_dispatch.h>
 #include <ATen/ops/frac_meta.h>
+#include <ATen/ops/isneginf_cpu_dispatch.h>
+#include <ATen/ops/isneginf_meta.h>
+#include <ATen/ops/isposinf_cpu_dispatch.h>
+#include <ATen/ops/isposinf_meta.h>
 #include <ATen/ops/neg_cpu_dispatch.h>
 #include <ATen/ops/neg_meta.h>
 #include <ATen/ops/reciprocal_cpu_dispatch.h>
@@ -103,6 +107,8 @@ using Round = Unary<"round", &at::meta::structured_round::meta,
                     static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&)>(&at::cpu::round_out)>;
 using RoundDecimals = Unary<"round", &at::meta::structured_round_decimals::meta,
                             static_cast<at::Tensor& (*)(at::Tensor&, const at::Tensor&, int64_t)>(&at::cpu::round_out)>;
+using Isneginf = Pointwise<"isneginf", &at::meta::structured_isneginf::meta, &at::cpu::isneginf_out, ResultIs::Bool>;
+using Isposinf = Pointwise<"isposinf", &at::meta::structured_isposinf::meta, &at::cpu::isposinf_out, ResultIs::Bool>;
 using Signbit = Pointwise<"signbit", &at::meta::structured_signbit::meta, &at::cpu::signbit_out, ResultIs::Bool>;
 
 // %% unary-functions
@@ -174,6 +180,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   implement<Digamma>(m, "digamma");
   implement<Round>(m, "round");
   implement<RoundDecimals>(m, "round.decimals", "round_.decimals", "round.decimals_out");
+  implement<Isneginf>(m, "isneginf", nullptr, "isneginf.out");
+  implement<Isposinf>(m, "isposinf", nullptr, "isposinf.out");
   implement<Signbit>(m, "signbit", nullptr, "signbit.out");
 }
 
