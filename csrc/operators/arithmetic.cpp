@@ -29,6 +29,8 @@
 #include <ATen/ops/remainder_meta.h>
 #include <ATen/ops/sub_cpu_dispatch.h>
 #include <ATen/ops/sub_meta.h>
+#include <ATen/ops/xlogy_cpu_dispatch.h>
+#include <ATen/ops/xlogy_meta.h>
 #include <torch/library.h>
 
 #include "operators/pointwise.h"
@@ -47,6 +49,7 @@ using Div = Pointwise<"div", &at::meta::structured_div_Tensor::meta, static_cast
 using Maximum = Pointwise<"maximum", &at::meta::structured_maximum::meta, &at::cpu::maximum_out>;
 using Minimum = Pointwise<"minimum", &at::meta::structured_minimum::meta, &at::cpu::minimum_out>;
 using Atan2 = Pointwise<"atan2", &at::meta::structured_atan2::meta, &at::cpu::atan2_out>;
+using Xlogy = Pointwise<"xlogy", &at::meta::structured_xlogy_Tensor::meta, &at::cpu::xlogy_out>;
 using Fmod = Pointwise<"fmod", &at::meta::structured_fmod_Tensor::meta, &at::cpu::fmod_out>;
 using Remainder = Pointwise<"remainder", &at::meta::structured_remainder_Tensor::meta, &at::cpu::remainder_out>;
 
@@ -106,6 +109,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   implement<Maximum>(m, "maximum", nullptr, "maximum.out");
   implement<Minimum>(m, "minimum", nullptr, "minimum.out");
   implement<Atan2>(m, "atan2");
+  implement<Xlogy>(m, "xlogy.Tensor", "xlogy_.Tensor", "xlogy.OutTensor");
   implement<Fmod>(m, "fmod.Tensor", "fmod_.Tensor", "fmod.Tensor_out");
   implement<Remainder>(m, "remainder.Tensor", "remainder_.Tensor", "remainder.Tensor_out");
   implement<PowTensorTensor>(m, "pow.Tensor_Tensor", "pow_.Tensor", "pow.Tensor_Tensor_out");

@@ -95,9 +95,9 @@ using MinDim =
     Operator<"min", &at::meta::structured_min_dim::meta, static_cast<ValuesAndIndices>(&at::cpu::min_out), 2>;
 struct AminmaxMeta : at::meta::structured_aminmax {
   void meta(const at::Tensor& self, std::optional<int64_t> dim, bool keepdim) {
+    structured_aminmax::meta(self, dim, keepdim);
     // The text of the kernel without a dimension; it is no NotImplementedError, so a trial would not let it through.
     TORCH_CHECK((dim && self.dim() != 0) || !self.is_complex(), "aminmax not implemented for ", self.scalar_type());
-    structured_aminmax::meta(self, dim, keepdim);
   }
 };
 using Aminmax = Operator<"aminmax", &AminmaxMeta::meta, &at::cpu::aminmax_out, 2>;
