@@ -239,6 +239,6 @@ def test_kernels_follow_the_programs_threads(run_python: Run) -> None:
         small = threads_after(lambda: x[0, :1].add_(1))
         one = threads_after(lambda: x @ x)
         torch.set_num_threads(3)
-        print(one - small, threads_after(lambda: x @ x) - one)
+        print(one - small, threads_after(lambda: x @ x) > one)  # how many more is the math library's choice
     """)
-    assert done.stdout == "0 2\n", done.stderr
+    assert done.stdout == "0 True\n", done.stderr
