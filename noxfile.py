@@ -275,9 +275,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def site(session: nox.Session) -> None:
-    """Read the built notes in a headless browser: search, copy, next, downloads, two widths."""
+    """Test how pages are rendered, then read the built notes in a headless browser."""
     hint = "the browser test says what it saw; it needs Debian's chromium and chromium-driver, and `nox -s docs` first"
-    run(session, hint, "pytest", "-q", "-p", "no:cacheprovider", ROOT / "docs" / "tests" / "test_site.py")
+    suites = [ROOT / "docs" / "tests" / f"test_{name}.py" for name in ("pages", "site")]
+    run(session, hint, "pytest", "-q", "-p", "no:cacheprovider", *suites)
 
 
 @nox.session
