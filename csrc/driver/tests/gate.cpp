@@ -3,17 +3,22 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 
 #include "support.h"
 
 using namespace support;
 
 namespace {
-// Runs `body` in a forked child and returns its exit code.
+// Runs `body` in a forked child and returns its exit code. The body must not allocate when the parent has threads: GCC
+// 12's AddressSanitizer has no fork handlers, so its allocator's lock may be held by a thread that the child lacks.
 template <class Body>
 int in_fork(Body body) {
   const pid_t pid = fork();
-  if (pid == 0) _exit(body());
+  if (pid == 0) {
+    alarm(kChildSeconds);
+    _exit(body());
+  }
   int status = 0;
   if (pid < 0 || waitpid(pid, &status, 0) != pid) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -2;
@@ -48,9 +53,9 @@ COOKBOOK_CHILD(fork_after_use) {
     cookbookCounters counters;
     CHILD_EXPECT(cookbookIsForkedChild() == 1);
     CHILD_EXPECT(cookbookGetDeviceCount(&value) == cookbookSuccess && value == 2);
-    CHILD_EXPECT(std::string(cookbookGetErrorName(cookbookErrorForked)) == "cookbookErrorForked");
+    CHILD_EXPECT(std::strcmp(cookbookGetErrorName(cookbookErrorForked), "cookbookErrorForked") == 0);
     CHILD_EXPECT(cookbookGetDevice(&value) == cookbookErrorForked);
-    CHILD_EXPECT(contains(cookbookGetLastErrorMessage(), "forked"));
+    CHILD_EXPECT(std::strstr(cookbookGetLastErrorMessage(), "forked") != nullptr);
     CHILD_EXPECT(cookbookSetDevice(0) == cookbookErrorForked);
     CHILD_EXPECT(cookbookDeviceHasContext(0, &value) == cookbookErrorForked);
     CHILD_EXPECT(cookbookMalloc(&other, 8) == cookbookErrorForked);

@@ -158,6 +158,7 @@ int child_main(int argc, char** argv) {
     std::fprintf(stderr, "no child %s\n", argv[1]);
     return 120;
   }
+  alarm(kChildSeconds);
   return child->second();
 }
 

@@ -76,6 +76,8 @@ cookbookError_t work_for(cookbookStream_t stream, int microseconds);
 // Forgets errors, faults and counters of all devices: the first line of tests that look at them.
 void reset_devices();
 
+// A child that takes longer hangs, and is ended by SIGALRM.
+inline constexpr unsigned kChildSeconds = 60;
 // A function that runs in a process of its own: child_main() calls it there.
 struct Child {
   Child(const char* name, int (*run)());
