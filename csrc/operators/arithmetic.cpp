@@ -38,14 +38,46 @@
 namespace cookbook {
 namespace {
 
+// %% arithmetic-small
+// What PyTorch's kernels compute for one element. Its kernel for add computes a + alpha * b in one rounding; with alpha
+// 1 or -1 the product is exact, so this is the same.
+struct SmallAdd {
+  static bool takes(const at::Scalar& alpha) { return alpha.equal(1); }
+  template <class T>
+  static T apply(T a, T b) {
+    return a + b;
+  }
+};
+struct SmallSub : SmallAdd {
+  template <class T>
+  static T apply(T a, T b) {
+    return a - b;
+  }
+};
+struct SmallMul {
+  static bool takes() { return true; }
+  template <class T>
+  static T apply(T a, T b) {
+    return a * b;
+  }
+};
+struct SmallDiv : SmallMul {
+  template <class T>
+  static T apply(T a, T b) {
+    return a / b;
+  }
+};
+
 // %% arithmetic-binary
 // Names a function among those of its name by its parameters.
 using Binary = at::Tensor& (*)(at::Tensor&, const at::Tensor&, const at::Tensor&);
 
-using Add = Pointwise<"add", &at::meta::structured_add_Tensor::meta, &at::cpu::add_out>;
-using Sub = Pointwise<"sub", &at::meta::structured_sub_Tensor::meta, &at::cpu::sub_out>;
-using Mul = Pointwise<"mul", &at::meta::structured_mul_Tensor::meta, &at::cpu::mul_out>;
-using Div = Pointwise<"div", &at::meta::structured_div_Tensor::meta, static_cast<Binary>(&at::cpu::div_out)>;
+constexpr ResultIs kSame = ResultIs::Operand;
+using Add = Pointwise<"add", &at::meta::structured_add_Tensor::meta, &at::cpu::add_out, kSame, SmallAdd>;
+using Sub = Pointwise<"sub", &at::meta::structured_sub_Tensor::meta, &at::cpu::sub_out, kSame, SmallSub>;
+using Mul = Pointwise<"mul", &at::meta::structured_mul_Tensor::meta, &at::cpu::mul_out, kSame, SmallMul>;
+using Div =
+    Pointwise<"div", &at::meta::structured_div_Tensor::meta, static_cast<Binary>(&at::cpu::div_out), kSame, SmallDiv>;
 using Maximum = Pointwise<"maximum", &at::meta::structured_maximum::meta, &at::cpu::maximum_out>;
 using Minimum = Pointwise<"minimum", &at::meta::structured_minimum::meta, &at::cpu::minimum_out>;
 using Atan2 = Pointwise<"atan2", &at::meta::structured_atan2::meta, &at::cpu::atan2_out>;

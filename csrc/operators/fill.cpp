@@ -9,6 +9,7 @@
 
 #include "operators/launch.h"
 #include "operators/on_device.h"
+#include "operators/small.h"
 
 namespace cookbook {
 
@@ -20,14 +21,31 @@ void check_fits(const c10::Scalar& value, c10::ScalarType dtype) {
                  AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), AT_EXPAND(AT_FLOAT8_TYPES));
 }
 
-// %% fill
+// %% fill-small
 namespace {
+
+struct SmallFill {
+  template <class T>
+  static T apply(T number) {
+    return number;
+  }
+};
+
+bool fill_small(const c10::TensorImpl& self, const c10::Scalar& value) {
+  using Kernel = SmallKernel<"fill_", SmallFill>;
+  SmallArguments args;
+  if (!self.is_contiguous() || !Kernel::open(self, args) || !as_double(value, args.number)) return false;
+  Kernel::enqueue(self, args);
+  return true;
+}
+
+// %% fill
 
 at::Tensor& fill_scalar(at::Tensor& self, const c10::Scalar& value) {
   // As on the CPU: with one element a number that is too large for a small float becomes infinity.
   const bool may_overflow = self.numel() == 1 && c10::isReducedFloatingType(self.scalar_type()) && !value.isComplex();
   if (!may_overflow) check_fits(value, self.scalar_type());
-  if (self.numel() != 0) {
+  if (self.numel() != 0 && !fill_small(*self.unsafeGetTensorImpl(), value)) {
     launch<"fill_", [](at::Tensor& out, const c10::Scalar& value) { at::native::fill_(out, value); }>(self, value);
   }
   return self;

@@ -7,6 +7,7 @@
 
 #include <torch/library.h>
 
+#include "operators/small.h"
 #include "operators/trial.h"
 
 namespace cookbook {
@@ -94,14 +95,14 @@ void launch_flat(c10::Device device, int64_t numel, const A&... arguments) {
 
 // %% pointwise-operator
 // Pointwise<"add", &at::meta::structured_add_Tensor::meta, &at::cpu::add_out>: an Operator that takes the short way
-// when it is open.
-template <Name name, auto MetaFunction, auto Kernel, ResultIs result = ResultIs::Operand,
+// when it is open. `Small`: a loop of our own for small tensors (small.h); void: none.
+template <Name name, auto MetaFunction, auto Kernel, ResultIs result = ResultIs::Operand, class Small = void,
           class F = decltype(MetaFunction)>
 struct Pointwise;
 
-template <Name name, auto MetaFunction, auto Kernel, ResultIs result, class R, class Meta, class... A>
-struct Pointwise<name, MetaFunction, Kernel, result, R (Meta::*)(A...)>
-    : InPlace<Pointwise<name, MetaFunction, Kernel, result>, A...> {
+template <Name name, auto MetaFunction, auto Kernel, ResultIs result, class Small, class R, class Meta, class... A>
+struct Pointwise<name, MetaFunction, Kernel, result, Small, R (Meta::*)(A...)>
+    : InPlace<Pointwise<name, MetaFunction, Kernel, result, Small>, A...> {
   using Long = Operator<name, MetaFunction, Kernel>;
 
   static at::Tensor functional(A... arguments) {
@@ -131,6 +132,9 @@ struct Pointwise<name, MetaFunction, Kernel, result, R (Meta::*)(A...)>
   // %% pointwise-run
  private:
   static void run(const c10::TensorImpl& leader, const at::Tensor& out, A... arguments) {
+    if constexpr (!std::is_void_v<Small>) {
+      if (SmallKernel<name, Small>::launch(out, arguments...)) return;
+    }
     Trial<Kernel>::check(out, arguments...);
     if (leader.numel() != 0) launch_flat<name, Kernel>(leader.device(), leader.numel(), out, as_argument(arguments)...);
   }

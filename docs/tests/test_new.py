@@ -255,7 +255,7 @@ def test_a_tree_builds_and_passes_its_tests_away_from_here(tmp_path: Path) -> No
     shutil.rmtree(tree / "mychip_backend")  # so that only the installed one can be imported
     env["PYTHONPATH"] = str(site)
     report = tmp_path / "report.xml"
-    test = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    test = [sys.executable, "-P", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", f"--junitxml={report}"]
     subprocess.run(test, cwd=tree, env=env, check=True)
     suite = next(ElementTree.parse(report).iter("testsuite"))
     assert int(suite.attrib["tests"]) > int(suite.attrib["skipped"])

@@ -1,4 +1,6 @@
 // Copies and fills. Addresses are checked and translated when the work is queued, so the stream only moves bytes.
+#include <cstring>
+
 #include "address_space.h"
 #include "device.h"
 #include "error.h"
@@ -16,11 +18,12 @@ struct Side {
   char* address = nullptr;  // where a stream's thread finds the bytes
 };
 
-cookbookError_t resolve(const void* pointer, size_t bytes, const char* name, Side& side) {
+// A copy that blocks does not ask whether host memory is pinned: it would wait in any case.
+cookbookError_t resolve(const void* pointer, size_t bytes, const char* name, Side& side, bool blocking) {
   side.device = address_space().owner(pointer);
   if (side.device < 0) {
     if (!pointer) return fail(cookbookErrorInvalidValue, "%s is null", name);
-    side.pageable = !host_memory().holds(pointer, bytes);
+    side.pageable = blocking || !host_memory().holds(pointer, bytes);
     side.address = const_cast<char*>(static_cast<const char*>(pointer));
     return cookbookSuccess;
   }
@@ -84,9 +87,20 @@ cookbookError_t copy(void* dst, const void* src, size_t bytes, cookbookMemcpyKin
   }
   if (cookbookError_t error = device.status(); error != cookbookSuccess) return error;
   Side to, from;
-  if (cookbookError_t error = resolve(dst, bytes, "dst", to); error != cookbookSuccess) return error;
-  if (cookbookError_t error = resolve(src, bytes, "src", from); error != cookbookSuccess) return error;
+  if (cookbookError_t error = resolve(dst, bytes, "dst", to, blocking); error != cookbookSuccess) return error;
+  if (cookbookError_t error = resolve(src, bytes, "src", from, blocking); error != cookbookSuccess) return error;
   if (cookbookError_t error = check_kind(kind, to, from); error != cookbookSuccess) return error;
+  const bool waits = blocking || to.pageable || from.pageable;
+  if (!blocking && waits) device.count_synchronization();
+  // Nothing to wait for: a record would only be written and read again.
+  // A kernel may have failed since the look above, so the device is asked again.
+  const auto move = [&] {
+    if (!device.failed()) std::memmove(to.address, from.address, bytes);
+  };
+  if (waits && stream.run_if_idle(move)) {
+    stream.count([&](StreamCounters& counters) { count(counters, to, from, bytes); });
+    return device.status();
+  }
   const Copy work{to.address, from.address, bytes};
   uint64_t ticket = 0;
   const cookbookError_t error = stream.push(
@@ -97,8 +111,7 @@ cookbookError_t copy(void* dst, const void* src, size_t bytes, cookbookMemcpyKin
       },
       &ticket);
   if (error != cookbookSuccess) return error;
-  if (!blocking && !to.pageable && !from.pageable) return finish_if_blocking(stream, ticket);
-  if (!blocking) device.count_synchronization();
+  if (!waits) return finish_if_blocking(stream, ticket);
   stream.wait(ticket);
   return device.status();
 }
@@ -133,7 +146,7 @@ cookbookError_t cookbookMemsetAsync(void* pointer, int value, size_t bytes, cook
     if (bytes == 0) return cookbookSuccess;
     if (cookbookError_t error = stream->device().status(); error != cookbookSuccess) return error;
     Side side;
-    if (cookbookError_t error = resolve(pointer, bytes, "pointer", side); error != cookbookSuccess) return error;
+    if (cookbookError_t error = resolve(pointer, bytes, "pointer", side, false); error != cookbookSuccess) return error;
     if (side.device < 0) return fail(cookbookErrorInvalidValue, "%p is host memory: expected device memory", pointer);
     const Fill fill{side.address, bytes, value};
     uint64_t ticket = 0;

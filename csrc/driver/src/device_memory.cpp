@@ -70,6 +70,11 @@ Block* DeviceMemory::take_held(Block* block, size_t bytes) {
   return block;
 }
 
+Block* DeviceMemory::find_held(int stream, size_t bytes) const {
+  const Held* held = held_[static_cast<size_t>(stream)].get();
+  return held ? held->bins.find(bytes, false) : nullptr;
+}
+
 void DeviceMemory::reap(int stream, int limit) {
   Held* held = held_[static_cast<size_t>(stream)].get();
   if (!held) return;
@@ -136,9 +141,14 @@ cookbookError_t DeviceMemory::allocate(size_t bytes, Stream* stream, void*& poin
     const Guard lock(lock_);
     Block* own = nullptr;
     if (stream) {
-      reap(stream->id(), 4);  // a little with each call keeps the lists short
-      if (const Held* held = held_[static_cast<size_t>(stream->id())].get()) own = held->bins.find(rounded, false);
-      if (own && own->bytes <= 2 * rounded) block = take_held(own, rounded);
+      // A loop that frees and allocates the same sizes ends here, without a look at how far the stream is.
+      own = find_held(stream->id(), rounded);
+      if (own && own->bytes <= 2 * rounded) {
+        block = take_held(own, rounded);
+      } else {
+        reap(stream->id(), 4);  // a little with each call keeps the lists short
+        own = find_held(stream->id(), rounded);
+      }
     }
     if (!block) block = blocks_.take(rounded, false);
     if (!block && own) block = take_held(own, rounded);

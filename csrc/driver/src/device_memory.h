@@ -63,6 +63,7 @@ class DeviceMemory {
   void hold(Block* block, int stream, uint64_t ticket);
   void unhold(Block* block);
   Block* take_held(Block* block, size_t bytes);
+  Block* find_held(int stream, size_t bytes) const;  // not thorough
   void reap(int stream, int limit);
   void reap_all();
   void join_held(int stream);

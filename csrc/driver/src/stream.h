@@ -25,7 +25,8 @@
 //      hangs on a failed device, neither its own waiters nor the streams of another.
 //
 // Locks: producer_ guards ring_ (creation), head_seen_, state_, the counters and the start of the thread; life_ guards
-// the joining of the thread. Order: life_ before producer_.
+// the joining of the thread. Order: life_ before producer_,
+// running_ before producer_.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -123,6 +124,15 @@ class alignas(4096) Stream {
   template <class Write>
   cookbookError_t push(RecordKind kind, const void* target, size_t payload_bytes, Write&& write,
                        uint64_t* ticket = nullptr);
+  // Runs `body` on the calling thread, in the order of the queue, if nothing is queued and nobody runs. False: not run.
+  template <class Body>
+  bool run_if_idle(Body&& body);
+  // Calls `count(counters)` under the producer lock, for work that needs no record.
+  template <class Count>
+  void count(Count&& count) {
+    const std::lock_guard lock(producer_);
+    count(counters_);
+  }
   // The calling thread waits, and runs the queue (and those that it depends on) when nobody else does.
   void wait(uint64_t ticket);
 
@@ -158,9 +168,11 @@ class alignas(4096) Stream {
   void wake_worker();
   bool has_work() const { return head_.load(std::memory_order_seq_cst) != tail_.load(std::memory_order_seq_cst); }
 
-  // Written by producers.
+  // Written once a push; a worker that waits for work reads it all the time, so nothing else may share its line.
   alignas(64) std::atomic<uint64_t> tail_{0};
-  SpinLock producer_;
+
+  // Written by producers.
+  alignas(64) SpinLock producer_;
   bool started_ = false;
   std::atomic<StreamState> state_{StreamState::kFree};
   uint64_t head_seen_ = 0;  // saves producers a look at the runner's line
@@ -236,6 +248,15 @@ cookbookError_t Stream::push(RecordKind kind, const void* target, size_t payload
     if (rest == kAsleep || tail - head_.load(std::memory_order_relaxed) > kBacklog) wake_worker();
   }
   return cookbookSuccess;
+}
+
+template <class Body>
+bool Stream::run_if_idle(Body&& body) {
+  if (!alive() || has_work() || !running_.try_lock()) return false;
+  const bool idle = !has_work();
+  if (idle) body();
+  leave();
+  return idle;
 }
 
 }  // namespace cookbook::driver
