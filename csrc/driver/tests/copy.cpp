@@ -108,3 +108,48 @@ TEST_CASE("wrong kinds and addresses are refused before anything is queued") {
   CHECK(counters.copies == 1);
   CHECK(counters.fills == 0);
 }
+
+TEST_CASE("blocking copies and kernels of several threads share a stream, in order and all counted") {
+  reset_devices();
+  constexpr int kThreads = 3, kTimes = 2000;
+  TestStream stream;
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      void* pointer = nullptr;
+      int64_t value = 0;
+      wrong += cookbookMalloc(&pointer, 8) != cookbookSuccess;
+      wrong += cookbookMemcpy(pointer, &value, 8, cookbookMemcpyDefault, stream) != cookbookSuccess;
+      for (int i = 1; i <= kTimes; ++i) {
+        wrong += add_value(stream, pointer, 1) != cookbookSuccess;
+        wrong += cookbookMemcpy(&value, pointer, 8, cookbookMemcpyDefault, stream) != cookbookSuccess;
+        wrong += value != i;
+        // The stream may well be idle now, so this one needs no record.
+        wrong += cookbookMemcpy(pointer, &value, 8, cookbookMemcpyDefault, stream) != cookbookSuccess;
+      }
+      wrong += cookbookFree(pointer) != cookbookSuccess;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  cookbookCounters counters;
+  REQUIRE_OK(cookbookGetCounters(&counters, 0));
+  CHECK(counters.launches == kThreads * kTimes);
+  CHECK(counters.copies == kThreads * (2 * kTimes + 1));
+  CHECK(counters.bytes_host_to_device == kThreads * 8 * (kTimes + 1));
+  CHECK(counters.bytes_device_to_host == kThreads * 8 * kTimes);
+}
+
+TEST_CASE("a blocking copy reports a kernel that failed before it, however late") {
+  Buffers b;
+  TestStream stream;
+  for (int i = 0; i < 200; ++i) {
+    b.result[0] = 77;
+    REQUIRE_OK(fail_kernel(stream, "on purpose"));
+    CHECK(cookbookMemcpy(b.result.data(), b.device, 8, cookbookMemcpyDefault, stream) == cookbookErrorLaunchFailure);
+    CHECK(contains(last_message(), "on purpose"));
+    CHECK(b.result[0] == 77);  // dropped, as all work behind a failure
+    reset_devices();
+  }
+}
