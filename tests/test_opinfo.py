@@ -1,7 +1,7 @@
 # chapter 3
 """PyTorch's own samples: of every operator of `op_db`, the first in float32 gives the CPU's answer, the wrong ones its error.
 
-`opinfo_judge.KNOWN` lists what does not, with reasons. It runs in a process of its own because its workers are forks: the
+`opinfo_pairs.KNOWN` lists what does not, with reasons. It runs in a process of its own because its workers are forks: the
 device's threads of this process would not survive one.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import opinfo_judge
 import pytest
-from opinfo_judge import ERRORS, KNOWN, Row
+from opinfo_pairs import ERRORS, KNOWN, Row
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_every_wrong_call_raises_the_cpus_type_of_error(rows: list[Row]) -> None
 
 def test_every_known_difference_is_still_there(rows: list[Row]) -> None:
     gone = [r.op for r in rows if r.verdict in ("PASS", "SKIP") and any(known.covers(r) for known in KNOWN)]
-    assert not gone, f"take these out of opinfo_judge.KNOWN, they pass now: {gone}"
+    assert not gone, f"take these out of opinfo_pairs.KNOWN, they pass now: {gone}"
 
 
 def test_nearly_all_of_op_db_was_judged(rows: list[Row]) -> None:

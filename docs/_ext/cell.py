@@ -22,15 +22,6 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata, OptionSpec
 from sphinx.writers.html5 import HTML5Translator
 
-LANGUAGE = {
-    ".h": "cpp",
-    ".cpp": "cpp",
-    ".py": "python",
-    ".pyi": "python",
-    ".txt": "cmake",
-    ".cmake": "cmake",
-    ".toml": "toml",
-}
 HIGHLIGHTED = re.compile(r"(?P<head>.*?<pre>(?:<span></span>)?)(?P<rows>.*?)\n?(?P<tail></pre>.*)", re.DOTALL)
 
 TREES: dict[str, dict[str, list[stages.Line]]] = {}  # source directory -> the tree that this build parsed
@@ -111,7 +102,9 @@ class Cell(SphinxDirective):
         if changed:
             classes = {line.number: "line-new" if line.since == n else "" for line in now}
         gone = "line-gone" if changed else ""
-        block = code_lines([(line.text, classes.get(line.number, gone)) for line in shown], LANGUAGE[Path(path).suffix])
+        block = code_lines(
+            [(line.text, classes.get(line.number, gone)) for line in shown], stages.LANGUAGE[Path(path).suffix]
+        )
         self.set_source_info(block)
         return [self.captioned(block, path, name, n, cell, changed)]
 

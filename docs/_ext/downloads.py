@@ -30,22 +30,13 @@ STATUS = re.compile(r"^```\{status\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ADMONITION = re.compile(r"^(:{3,})\{(\w+)\} *([^\n]*)\n(?::[^\n]*\n)*(.*?)^\1$", re.DOTALL | re.MULTILINE)
 ROLE = re.compile(r"\{[\w:-]+\}`([^`<]*?)\s*(?:<[^`>]*>)?`")
 LABEL = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
-FENCE_NAME = {
-    ".h": "cpp",
-    ".cpp": "cpp",
-    ".py": "python",
-    ".pyi": "python",
-    ".txt": "cmake",
-    ".cmake": "cmake",
-    ".toml": "toml",
-}
 
 
 def markdown(text: str) -> str:
     """Prose as plain Markdown, which a notebook shows: MyST's own constructs become ordinary ones."""
 
     def cell(found: re.Match[str]) -> str:
-        language = "diff" if ":diff:" in found[3] else FENCE_NAME[Path(found[1]).suffix]
+        language = "diff" if ":diff:" in found[3] else stages.LANGUAGE[Path(found[1]).suffix]
         return f"`{found[1]}`\n\n```{language}\n{found[4]}```"
 
     def status(found: re.Match[str]) -> str:

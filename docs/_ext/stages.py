@@ -23,7 +23,17 @@ from pathlib import Path
 ROOTS = ("csrc", "cookbook_backend", "tests", "CMakeLists.txt", "pyproject.toml")
 DRIVER = "csrc/driver"  # the vendor's side: whole at every stage, no cells
 CPP = (".h", ".cpp")
-SUFFIXES = (*CPP, ".py", ".pyi", ".txt", ".toml", ".cmake")
+# What a file is called in a fence, by its suffix; other files have no cells.
+LANGUAGE = {
+    ".h": "cpp",
+    ".cpp": "cpp",
+    ".py": "python",
+    ".pyi": "python",
+    ".txt": "cmake",
+    ".cmake": "cmake",
+    ".toml": "toml",
+}
+SUFFIXES = tuple(LANGUAGE)
 # The order of the book is the order of dependency: a folder includes itself and what stands before it.
 FOLDERS = ("driver", "scaffolding", "operators", "fallback", "runtime", "distributed", "testing", "python")
 RAW = 999  # the repository as it lies there; what only exists ">= 999" serves the book's makers, not the backend
