@@ -23,6 +23,7 @@ import nox
 ROOT = Path(__file__).parent.resolve()
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
+import built
 import clean
 import stages
 import weave as weaver
@@ -141,7 +142,7 @@ def book(session: nox.Session) -> None:
     run(session, hint, "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *BOOK_TESTS, *session.posargs)
 
 
-BOOK_TESTS = [ROOT / "docs" / "tests" / f"test_{name}.py" for name in ("book", "stages", "new")]
+BOOK_TESTS = [ROOT / "docs" / "tests" / f"test_{name}.py" for name in ("book", "stages", "built", "new")]
 
 
 # The chapters
@@ -189,21 +190,8 @@ def build(session: nox.Session, n: int, times: dict[str, float]) -> Path:
         "COOKBOOK_PACKAGE_DIR": str(source / "cookbook_backend"),
     }
     cmake(session, source, work / "cmake", options, times)
-    register(source)
+    built.register(source)
     return source
-
-
-def register(source: Path) -> None:
-    """Write what pip would: the tree's name, version and entry points, so that `import torch` finds the backend."""
-    project = tomllib.loads((source / "pyproject.toml").read_text("utf-8")).get("project", {})
-    name, version = project.get("name", "cookbook-backend"), project.get("version", "0")
-    rows = []
-    for group, points in project.get("entry-points", {}).items():
-        rows += [f"[{group}]", *(f"{key} = {value}" for key, value in points.items())]
-    folder = source / f"{name.replace('-', '_')}-{version}.dist-info"
-    folder.mkdir(exist_ok=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "utf-8")
-    (folder / "entry_points.txt").write_text("\n".join(rows) + "\n", "utf-8")
 
 
 def pytest(session: nox.Session, what: str, hint: str, source: Path, paths: list[Path], report: Path) -> int:
@@ -211,7 +199,8 @@ def pytest(session: nox.Session, what: str, hint: str, source: Path, paths: list
     report.unlink(missing_ok=True)
     # The examples of a page share their variables, so they run in one process; tests take two. COOKBOOK_XDIST=0: one.
     workers = ["-n", "2"] if what == "test" and os.environ.get("COOKBOOK_XDIST") != "0" else []
-    options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", *workers, *session.posargs]
+    options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", *workers]
+    options += [argument for argument in session.posargs if argument != "--again"]
     # The working directory is the tree itself, so that a Python started by a test finds the built package too.
     run(session, hint, "pytest", *options, *paths, cwd=source, env={"PYTHONPATH": str(source)}, success=(0, 5))
     suites = list(ElementTree.parse(report).iter("testsuite"))
@@ -219,6 +208,21 @@ def pytest(session: nox.Session, what: str, hint: str, source: Path, paths: list
     if passed == 0:
         session.error(f"no {what} ran in {', '.join(p.name for p in paths)}: the chapter proves nothing")
     return passed
+
+
+def staged_tests(session: nox.Session, n: int, source: Path) -> str:
+    """Run a chapter's staged tests, unless nothing has changed since they passed; `-- --again` runs them anyway."""
+    stamp, key = BUILD / str(n) / "tests.stamp", built.fingerprint(source, environment(session))
+    again = bool(session.posargs) or bool(os.environ.get("CI"))
+    if not again and stamp.exists() and (before := stamp.read_text("utf-8").split())[0] == key:
+        print(f"nox: nothing changed since {before[1]} tests passed; to run them again: -- --again", flush=True)
+        return f"{before[1]} tests passed before"
+    stamp.unlink(missing_ok=True)
+    hint = f"a staged test fails as of chapter {n}; build/{n}/src/tests has it under its own line numbers"
+    passed = pytest(session, "test", hint, source, [source / "tests"], BUILD / str(n) / "tests.xml")
+    if set(session.posargs) <= {"--again"}:
+        stamp.write_text(f"{key} {passed}", "utf-8")
+    return f"{passed} tests passed"
 
 
 def chapter(session: nox.Session, n: int) -> None:
@@ -231,10 +235,9 @@ def chapter(session: nox.Session, n: int) -> None:
         hint = f"an example of {PAGES[n].name} does not give what the page says: the line above names it"
         examples = pytest(session, "example", hint, source, [PAGES[n]], BUILD / str(n) / "doctests.xml")
     with timed("tests", times):
-        hint = f"a staged test fails as of chapter {n}; build/{n}/src/tests has it under its own line numbers"
-        tests_ = pytest(session, "test", hint, source, [source / "tests"], BUILD / str(n) / "tests.xml")
+        tests_ = staged_tests(session, n, source)
     print("\n" + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in times.items()))
-    print(f"Chapter {n}: {examples} examples and {tests_} tests passed. What works now (+) and what does not yet (-):")
+    print(f"Chapter {n}: {examples} examples and {tests_}. What works now (+) and what does not yet (-):")
     print("\n".join(f"  {line}" for line in stages.status(PAGES[n].read_text("utf-8"))), flush=True)
 
 
