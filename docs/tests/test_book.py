@@ -94,6 +94,18 @@ def test_an_include_against_the_order_is_named(make: Make, path: str, include: s
     assert all(f.startswith(complaint or "") for f in found)
 
 
+@pytest.mark.parametrize(("since", "refused"), [(4, False), (5, True), (2, True)])
+def test_the_guard_may_grow_with_the_chapter_that_adds_a_later_folder(make: Make, since: int, refused: bool) -> None:
+    """A line of chapter 4 may include what chapter 4 adds; not what chapter 5 adds, nor what was there all along."""
+    guard = '// chapter 1\n// %% a\nint a;\n#if COOKBOOK_CHAPTER >= 4\n#include "runtime/b.h"\n#endif\n'
+    if since == 2:
+        guard = guard.replace("#if COOKBOOK_CHAPTER >= 4\n", "").replace("#endif\n", "")
+    files = {"csrc/scaffolding/guard.cpp": guard, "csrc/runtime/b.h": f"// chapter {since}\n// %% b\nint b;\n"}
+    found = checks.includes(make(files))
+    assert bool(found) == refused
+    assert all("scaffolding comes before runtime in the book" in f for f in found)
+
+
 @pytest.mark.parametrize(
     ("text", "chapter", "line"),
     [
