@@ -92,6 +92,14 @@ def test_it_compiles(device: str) -> None:
     assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_second_derivative_is_an_error_that_names_the_operator(device: str) -> None:
+    x, weight, _ = inputs(device, torch.float32)
+    (first,) = torch.autograd.grad(rms_norm(x, weight, EPS).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="derivative for cookbook::rms_norm_backward is not implemented"):
+        first.sum().backward()
+
+
 def test_wrong_arguments_raise_on_the_host() -> None:
     x, weight, eps = inputs("cpu", torch.float32, grad=False)
     assert not check(rms_norm, x, weight[:4], eps)

@@ -11,6 +11,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -194,7 +195,12 @@ TORCH_LIBRARY_IMPL(cookbook, Meta, m) {
 // `Autograd` stands for the autograd key of every device: the formula is the same on all. AutogradPrivateUse1 is for a
 // formula that is this device's alone, such as one that saves what its own forward kernel computed; where both are
 // registered, the special one wins. aten's operators need neither: their formulas are core's.
-TORCH_LIBRARY_IMPL(cookbook, Autograd, m) { m.impl("rms_norm", &rms_norm_autograd); }
+TORCH_LIBRARY_IMPL(cookbook, Autograd, m) {
+  m.impl("rms_norm", &rms_norm_autograd);
+  // The backward has no formula. Without this line a second derivative would be a warning and a missing gradient; with
+  // it, it is an error that names the operator.
+  m.impl("rms_norm_backward", torch::autograd::autogradNotImplementedFallback());
+}
 
 }  // namespace
 }  // namespace cookbook
