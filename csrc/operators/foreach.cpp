@@ -2,6 +2,8 @@
 // %% foreach-wire
 #include "operators/foreach.h"
 
+#include "operators/address.h"
+
 namespace cookbook {
 
 void Wire<FlatList>::write(Writer& writer, const FlatList& flat) {
@@ -9,7 +11,7 @@ void Wire<FlatList>::write(Writer& writer, const FlatList& flat) {
   writer.put(flat.list.empty() ? c10::ScalarType::Float : flat.list[0].scalar_type());
   for (const at::Tensor& tensor : flat.list) {
     writer.put(tensor.numel());
-    writer.put(tensor.numel() == 0 ? nullptr : tensor.const_data_ptr());
+    writer.put(address_of(tensor));
   }
 }
 

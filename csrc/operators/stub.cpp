@@ -23,9 +23,8 @@
 #include <torch/library.h>
 
 // %% stub-kernels
-// The chip's kernels. The CPU's entries of the tables cannot be called from here: the function that picks one takes a
-// pointer for each instruction set that PyTorch was compiled for, so its signature is not in the headers. Core's
-// operator functions can be called, and end in those entries.
+// The chip's kernels. Core's operator functions are called, which end in the CPU's entries of the tables. The entries
+// themselves can be called only with the definitions that CMakeLists.txt makes (instruction-sets): layer_norm.cpp does.
 namespace cookbook {
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "operators/address.h"
 #include "scaffolding/device.h"
 
 namespace cookbook {
@@ -55,11 +56,7 @@ void TensorWire::write_view(Writer& writer, const at::Tensor& tensor, c10::IntAr
               " and ", impl->device(), "!");
   record.kind = Kind::Device;
   record.dim = static_cast<int32_t>(sizes.size());
-  if (impl->numel() != 0) {
-    record.data = reinterpret_cast<uint64_t>(impl->data());
-    TORCH_CHECK(record.data != 0, "expected a tensor with memory, got one of shape ", impl->sizes(),
-                " whose storage was freed: it was resized to 0 bytes");
-  }
+  record.data = address_of(tensor);
   writer.put(record);
   writer.put_array(sizes.data(), sizes.size());
   writer.put_array(strides.data(), strides.size());
