@@ -155,15 +155,11 @@ class Call:
 
 
 def generator_state(device: str) -> Any:
-    """Return the state of a device's own generator, or None where the numbers come from the CPU's."""
-    state = None
-    # if COOKBOOK_CHAPTER >= 4
+    """Return the state of a device's own generator, or None where the numbers come from the CPU's (before chapter 4)."""
     import torch
 
-    if device != "cpu":
-        state = torch.get_device_module("cookbook").get_rng_state(device)
-    # endif
-    return state
+    module = torch.get_device_module("cookbook")
+    return module.get_rng_state(device) if device != "cpu" and hasattr(module, "default_generators") else None
 
 
 def call(op: Any, sample: Any, device: str, backward: bool) -> Call:
