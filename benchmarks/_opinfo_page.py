@@ -98,7 +98,7 @@ def table(head: list[str], body: list[list[str]], centred: int = 0) -> str:
 
 def totals_table(rows: list[Row]) -> str:
     """Return the totals for each direction and dtype."""
-    parts = [("**forward, all dtypes**", [r for r in rows if not r.backward])]
+    parts = [("**all pairs**", rows), ("**forward, all dtypes**", [r for r in rows if not r.backward])]
     parts += [(f"forward, {name}", [r for r in rows if not r.backward and r.dtype == name]) for name in COLUMNS]
     for name, members in GROUPS.items():
         parts.append((f"forward, {name}", [r for r in rows if not r.backward and r.dtype in members]))
