@@ -5,8 +5,6 @@
 // answered, and a loop over float or double is left.
 #pragma once
 
-#include <cmath>
-
 #include "operators/launch.h"
 
 namespace cookbook {

@@ -25,8 +25,7 @@
 //      hangs on a failed device, neither its own waiters nor the streams of another.
 //
 // Locks: producer_ guards ring_ (creation), head_seen_, state_, the counters and the start of the thread; life_ guards
-// the joining of the thread. Order: life_ before producer_,
-// running_ before producer_.
+// the joining of the thread. Order: life_ before running_ before producer_.
 #pragma once
 #include <algorithm>
 #include <atomic>
