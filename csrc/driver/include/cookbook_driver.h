@@ -44,12 +44,16 @@ typedef enum cookbookError {
   cookbookErrorNotReady = 3,        // a query: the work has not finished; no failure
   cookbookErrorInvalidDevice = 4,   // no device has this index
   cookbookErrorNoDevice = 5,        // the machine has no device at all
-  cookbookErrorInvalidHandle = 6,   // a stream or event that was destroyed or belongs to another device
+  cookbookErrorInvalidHandle = 6,   // a stream or event that was destroyed or belongs to another device, or a handle
+                                    // of another process that cannot be opened
   cookbookErrorInvalidAddress = 7,  // not a pointer that this driver gave out
   cookbookErrorLaunchFailure = 8,   // sticky: a kernel reported a failure
   cookbookErrorIllegalAddress = 9,  // sticky: a kernel used an address that is not on its device
   cookbookErrorForked = 10,         // the process was forked after the driver was used
   cookbookErrorNotSupported = 11,   // known to the API, not to this device
+  cookbookErrorStreamCaptureUnsupported = 12,  // the call may not be made during a capture, which is invalid now
+  cookbookErrorStreamCaptureInvalidated = 13,  // an earlier call has made the capture invalid
+  cookbookErrorStreamCaptureUnjoined = 14,     // a branch of the capture was not joined before its end
   cookbookErrorUnknown = 999
 } cookbookError_t;
 
@@ -114,9 +118,10 @@ COOKBOOK_API cookbookError_t cookbookStreamSynchronize(cookbookStream_t stream);
 // ---- events --------------------------------------------------------------------------------------------------------
 
 typedef struct cookbookEvent* cookbookEvent_t;
-enum { cookbookEventDefault = 0, cookbookEventTiming = 1 };
+enum { cookbookEventDefault = 0, cookbookEventTiming = 1, cookbookEventInterprocess = 2 };
 
 // On the current device; may be recorded on streams of that device only, and waited for on streams of any device.
+// `flags` is one of the three.
 COOKBOOK_API cookbookError_t cookbookEventCreate(cookbookEvent_t* event, unsigned flags);
 // Never blocks: a wait or a record that is queued keeps what it needs.
 COOKBOOK_API cookbookError_t cookbookEventDestroy(cookbookEvent_t event);
@@ -202,19 +207,62 @@ COOKBOOK_API cookbookError_t cookbookMemcpy(void* dst, const void* src, size_t b
                                             cookbookStream_t stream);
 COOKBOOK_API cookbookError_t cookbookMemsetAsync(void* pointer, int value, size_t bytes, cookbookStream_t stream);
 
+// ---- memory and events of other processes --------------------------------------------------------------------------
+
+// A block's name for other processes of the same user: plain bytes, to be sent as the two processes like.
+typedef struct cookbookIpcMemHandle {
+  unsigned char bytes[64];
+} cookbookIpcMemHandle_t;
+
+// Names the block that holds `pointer`; the block is not changed, and a second call gives the same handle. The
+// pointer's distance to the block's start does not travel: send it along (cookbookPointerGetAttributes has the start).
+// A block that was itself opened from another process cannot be passed on (cookbookErrorInvalidAddress).
+COOKBOOK_API cookbookError_t cookbookIpcGetMemHandle(cookbookIpcMemHandle_t* handle, void* pointer);
+// Maps the block without a copy. `pointer`, its start, is from then on a device pointer of this process that kernels
+// and copies may use. `device` must be the block's own, since memory does not move: the device with the same index. A
+// block that is open already has the same address again, and must be closed as often as it was opened.
+//
+// The two processes' streams know nothing of each other: order them with an interprocess event, or synchronize before
+// the handle is sent. The producer may free the block only when all have closed it; if it frees earlier, those who have
+// it open read and write what is allocated there next, but no other's memory becomes invalid. When the producer ends,
+// the block stays valid for those who have it open. An open block takes nothing of this process's device memory, but
+// keeps the producer's from the system.
+//
+// cookbookErrorInvalidHandle: no handle, the process's own one, a block that was freed, a producer that has ended or
+// belongs to another user. cookbookErrorInvalidDevice: another device than the block's.
+COOKBOOK_API cookbookError_t cookbookIpcOpenMemHandle(void** pointer, const cookbookIpcMemHandle_t* handle, int device);
+// `pointer` is what cookbookIpcOpenMemHandle gave. Blocks until all devices are idle, since a queued kernel may still
+// use the block; with the last close its addresses become invalid.
+COOKBOOK_API cookbookError_t cookbookIpcCloseMemHandle(void* pointer);
+
+typedef struct cookbookIpcEventHandle {
+  unsigned char bytes[64];
+} cookbookIpcEventHandle_t;
+
+// Names an event that was made with cookbookEventInterprocess.
+COOKBOOK_API cookbookError_t cookbookIpcGetEventHandle(cookbookIpcEventHandle_t* handle, cookbookEvent_t event);
+// Opens it, for the current device: it may be waited for, queried and synchronized with here, and is destroyed like any
+// event. Only the process that made it records it (cookbookErrorNotSupported here). The newest version is the newest at
+// the time of the call, over both processes; it counts as finished when all versions before it have finished too.
+// Destroying the event in the process that made it leaves queued waits as they are. When that process ends before a
+// version has finished, those who wait for it are told: cookbookEventSynchronize returns cookbookErrorInvalidHandle, a
+// stream's device fails with cookbookErrorLaunchFailure, since the work behind the wait must not run.
+COOKBOOK_API cookbookError_t cookbookIpcOpenEventHandle(cookbookEvent_t* event, const cookbookIpcEventHandle_t* handle);
+
 // ---- kernels -------------------------------------------------------------------------------------------------------
 
 // What a running kernel knows. Only the driver makes one.
 typedef struct cookbookKernelContext {
   int device;
-  uintptr_t base;     // first address of the device's range
-  size_t size;        // bytes of the device's range
+  uintptr_t base;     // first address of the device's own memory
+  size_t size;        // bytes of the device's own memory
   intptr_t to_store;  // store address - device address
   char message[256];  // why the kernel failed; read when `run` returns a failure
 } cookbookKernelContext;
 
 // A static object a kernel. `run` gets a copy of the launch's arguments, 16-byte aligned; it must not throw and must
-// not call the driver (cookbookTranslate apart).
+// not call the driver (cookbookTranslate apart). It leaves its arguments as they are: a graph runs it again with the
+// same bytes.
 typedef struct cookbookKernel {
   const char* name;
   cookbookError_t (*run)(cookbookKernelContext* context, void* args);
@@ -230,11 +278,14 @@ COOKBOOK_API cookbookError_t cookbookLaunchKernel(cookbookStream_t stream, const
 // work: do not leave the freeing of `user_data` to it alone.
 COOKBOOK_API cookbookError_t cookbookLaunchHostFunc(cookbookStream_t stream, void (*function)(void*), void* user_data);
 
+// cookbookTranslate() for what is not the device's own memory: null unless the range lies in one block that was opened
+// from another process.
+COOKBOOK_API void* cookbookTranslateOpened(const cookbookKernelContext* context, const void* pointer, size_t bytes);
 // The address at which a kernel of this device may touch device memory; null when [pointer, pointer + bytes) is not
 // inside its device: return cookbookErrorIllegalAddress then.
 static inline void* cookbookTranslate(const cookbookKernelContext* context, const void* pointer, size_t bytes) {
   const uintptr_t offset = (uintptr_t)pointer - context->base;
-  if (offset > context->size || bytes > context->size - offset) return NULL;
+  if (offset > context->size || bytes > context->size - offset) return cookbookTranslateOpened(context, pointer, bytes);
   return (void*)((intptr_t)pointer + context->to_store);
 }
 // Writes to `message` and returns `error`: `return cookbookKernelFail(context, cookbookErrorLaunchFailure, "...")`.
@@ -243,11 +294,79 @@ COOKBOOK_API cookbookError_t cookbookKernelFail(cookbookKernelContext* context, 
 // 1 on a thread that the driver made to run a stream, 0 on a host thread (also while it helps).
 COOKBOOK_API int cookbookOnStreamThread(void);
 
+// ---- graphs --------------------------------------------------------------------------------------------------------
+
+// Work that was recorded instead of run, and the same work made ready to be launched, as often as you like. The objects
+// may be used from any thread, one at a time.
+typedef struct cookbookGraph* cookbookGraph_t;
+typedef struct cookbookGraphExec* cookbookGraphExec_t;
+
+// Who may not make calls that concern a whole device while one of its streams is captured: cookbookDeviceSynchronize,
+// cookbookDeviceReset, cookbookFree, cookbookFreeHost, cookbookIpcCloseMemHandle, and work on its default stream.
+typedef enum cookbookCaptureMode {
+  cookbookCaptureGlobal = 0,       // nobody
+  cookbookCaptureThreadLocal = 1,  // the thread that began the capture
+  cookbookCaptureRelaxed = 2       // everybody may
+} cookbookCaptureMode;
+typedef enum cookbookCaptureStatus {
+  cookbookCaptureNone = 0,
+  cookbookCaptureActive = 1,
+  cookbookCaptureInvalidated = 2
+} cookbookCaptureStatus;
+
+// From now on kernels, host functions, fills, and copies with device or pinned memory that any thread pushes to
+// `stream` are recorded and do not run. What was queued before runs as ever. A device's default stream cannot be
+// captured.
+//
+//  * Another stream of the device, not the default one, joins when it waits for an event that was recorded in the
+//    capture. What it does from then on must be joined back before the end: by an event on it that a stream waits for
+//    which is joined itself or is the first.
+//  * Arguments are copied. Memory that they point to is not, and must be there whenever the graph runs.
+//  * What cannot be recorded is an error and makes the capture invalid: to synchronize, query or destroy a captured
+//    stream, or an event that was recorded in the capture; copies that wait (cookbookMemcpy, pageable memory);
+//    cookbookMallocAsync and cookbookFreeAsync; to wait for an event from outside; and what the mode forbids. The call
+//    returns cookbookErrorStreamCaptureUnsupported, all later ones cookbookErrorStreamCaptureInvalidated. A call that
+//    fails for another reason, such as a null pointer, records nothing and leaves the capture valid.
+//  * cookbookMalloc is allowed in every mode, unlike cudaMalloc.
+COOKBOOK_API cookbookError_t cookbookStreamBeginCapture(cookbookStream_t stream, cookbookCaptureMode mode);
+// On the stream that the capture was begun on and, unless it is relaxed, by the thread that began it; otherwise it is
+// an error and the capture goes on. Whatever this returns beside that, no stream is captured any more. `graph` is null
+// when the capture is invalid (cookbookErrorStreamCaptureInvalidated, with the first reason) or not joined
+// (cookbookErrorStreamCaptureUnjoined), or when the device has failed (its sticky error).
+COOKBOOK_API cookbookError_t cookbookStreamEndCapture(cookbookStream_t stream, cookbookGraph_t* graph);
+COOKBOOK_API cookbookError_t cookbookStreamIsCapturing(cookbookStream_t stream, cookbookCaptureStatus* status);
+// Also the capture's number, the same for all streams in it and no other capture's of the process; 0 when there is
+// none.
+COOKBOOK_API cookbookError_t cookbookStreamGetCaptureInfo(cookbookStream_t stream, cookbookCaptureStatus* status,
+                                                          uint64_t* id);
+
+typedef struct cookbookGraphInfo {
+  int device;
+  size_t nodes, edges;
+  size_t kernels, copies, fills, host_functions;  // of the nodes
+  size_t bytes;                                   // of host memory for nodes and arguments
+} cookbookGraphInfo;
+COOKBOOK_API cookbookError_t cookbookGraphGetInfo(cookbookGraph_t graph, cookbookGraphInfo* info);
+// Writes the graph as a text for Graphviz: a box for each node with its stream, an arrow for each dependency.
+COOKBOOK_API cookbookError_t cookbookGraphDebugDotPrint(cookbookGraph_t graph, const char* path);
+// What was instantiated stays good.
+COOKBOOK_API cookbookError_t cookbookGraphDestroy(cookbookGraph_t graph);
+
+// Copies the nodes and their arguments into the form that is launched.
+COOKBOOK_API cookbookError_t cookbookGraphInstantiate(cookbookGraphExec_t* exec, cookbookGraph_t graph);
+// Queues all nodes as one unit of work on `stream`, a stream of the graph's device that is not captured. They run one
+// after the other in the order in which they were recorded, which respects all dependencies; branches do not overlap. A
+// launch runs after the one before of the same `exec`, also on another stream. Counters and injected faults count its
+// nodes like single launches.
+COOKBOOK_API cookbookError_t cookbookGraphLaunch(cookbookGraphExec_t exec, cookbookStream_t stream);
+// Never blocks: a queued launch keeps what it needs.
+COOKBOOK_API cookbookError_t cookbookGraphExecDestroy(cookbookGraphExec_t exec);
+
 // ---- counters and injected faults ----------------------------------------------------------------------------------
 
 // Exact numbers for tests and for the book. A "synchronization" is a call that makes the host wait for the device,
 // whether or not it had to wait: the synchronize calls, cookbookMemcpy, a copy with pageable memory, cookbookFree,
-// cookbookFreeHost.
+// cookbookFreeHost, cookbookIpcCloseMemHandle.
 typedef struct cookbookCounters {
   uint64_t launches;  // kernels
   uint64_t host_functions;
@@ -276,7 +395,7 @@ COOKBOOK_API cookbookError_t cookbookInjectFault(int device, cookbookFault_t fau
 COOKBOOK_API int cookbookSetLaunchBlocking(int on);
 
 // ---- room for more -------------------------------------------------------------------------------------------------
-// Later chapters add: graph capture and replay, handles that share memory between processes, peer access queries.
+// Later chapters add: peer access queries.
 
 #ifdef __cplusplus
 }

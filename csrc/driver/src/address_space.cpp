@@ -29,7 +29,7 @@ cookbookError_t AddressSpace::reserve(int devices, size_t capacity) noexcept {
   if (base_.load(std::memory_order_relaxed)) return cookbookSuccess;
   devices_ = devices;
   capacity_ = capacity;
-  window_ = (capacity + kWindowUnit - 1) / kWindowUnit * kWindowUnit;
+  window_ = (2 * (capacity + kPage) + kWindowUnit - 1) / kWindowUnit * kWindowUnit;
   const auto n = static_cast<size_t>(devices);
   const size_t bytes = window_ * (n * n + 1);
   void* base = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -47,22 +47,49 @@ cookbookError_t AddressSpace::map_store(int device) noexcept {
     populated_[device] = new (std::nothrow) std::atomic<uint64_t>[capacity_ / kStep / 64 + 1]();
     if (!populated_[device]) return fail(cookbookErrorOutOfMemory, "the driver ran out of ordinary host memory");
   }
-  // A memfd mapped shared: another process can be given the same pages later without a copy.
+  // A memfd mapped shared: another process maps the same pages without a copy (process.h).
   const int file = memfd_create("cookbook_device", MFD_CLOEXEC);
   if (file < 0) return fail(cookbookErrorOutOfMemory, "device %d: memfd_create: %s", device, std::strerror(errno));
+  constexpr size_t kTable = kExports * sizeof(std::atomic<uint64_t>);
+  const size_t table_at = exports_offset();
   void* const place = reinterpret_cast<void*>(store(device));
-  if (ftruncate(file, static_cast<off_t>(capacity_)) != 0 ||
+  void* table = MAP_FAILED;
+  if (ftruncate(file, static_cast<off_t>(table_at + kTable)) == 0)
+    table = mmap(nullptr, kTable, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(table_at));
+  if (table == MAP_FAILED ||
       mmap(place, capacity_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED) {
     const int error = errno;
+    if (table != MAP_FAILED) munmap(table, kTable);
     close(file);
     return fail(cookbookErrorOutOfMemory, "device %d: cannot map a store of %s: %s", device,
                 ByteText(capacity_).c_str(), std::strerror(error));
   }
-  close(file);  // the mapping keeps it
+  file_[device] = file;
+  exports_[device] = static_cast<std::atomic<uint64_t>*>(table);  // the system's pages are zero, which is their start
   // A forked child has no device: it shall not see the parent's device memory change either.
   madvise(place, capacity_, MADV_DONTFORK);
+  madvise(table, kTable, MADV_DONTFORK);
   mapped_[device] = true;
   return cookbookSuccess;
+}
+
+cookbookError_t AddressSpace::map_opened(int device, size_t offset, size_t bytes, int file,
+                                         size_t file_offset) noexcept {
+  void* const place = reinterpret_cast<void*>(store(device) + offset);
+  if (mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file,
+           static_cast<off_t>(file_offset)) == MAP_FAILED) {
+    return fail(cookbookErrorOutOfMemory, "device %d: cannot map %s of another process: %s", device,
+                ByteText(bytes).c_str(), std::strerror(errno));
+  }
+  madvise(place, bytes, MADV_DONTFORK);
+  return cookbookSuccess;
+}
+
+void AddressSpace::unmap_opened(int device, size_t offset, size_t bytes) noexcept {
+  // Without rights again, in one step: a hole in the reservation could be given to somebody else. If the system cannot,
+  // the pages stay until the range is used again.
+  (void)mmap(reinterpret_cast<void*>(store(device) + offset), bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 cookbookError_t AddressSpace::populate(int device, size_t offset, size_t bytes) noexcept {

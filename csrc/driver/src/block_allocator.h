@@ -34,6 +34,7 @@ struct Block {
   Block *older = nullptr, *newer = nullptr;           // held blocks, by the time of their free
   uint64_t ticket = 0;                                // held blocks: usable by others when the stream has passed it
   int holder = -1;                                    // held blocks: number of the stream
+  uint32_t exported = UINT32_MAX;                     // live blocks: entry among the device's exports, or none
   State state = State::kFree;
 };
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "address_space.h"
+#include "capture.h"
 #include "device.h"
 #include "error.h"
 #include "gate.h"
@@ -29,7 +30,7 @@ cookbookError_t resolve(const void* pointer, size_t bytes, const char* name, Sid
   }
   Device* device = device_or_null(side.device);
   DeviceMemory::Found found{};
-  if (!device || !device->has_context() || !device->memory().find(pointer, found)) {
+  if (!device || !device->has_context() || !device->find_block(pointer, found)) {
     return fail(cookbookErrorInvalidAddress, "%s %p is in the range of device %d but in no block in use: freed?", name,
                 pointer, side.device);
   }
@@ -79,17 +80,30 @@ void count(StreamCounters& counters, const Side& dst, const Side& src, size_t by
 
 cookbookError_t copy(void* dst, const void* src, size_t bytes, cookbookMemcpyKind kind, Stream& stream, bool blocking) {
   Device& device = stream.device();
+  const char* const call = blocking ? "cookbookMemcpy" : "cookbookMemcpyAsync";
+  if (blocking) {
+    const cookbookError_t error = refuse_on_captured_stream(
+        stream, call,
+        "it waits, and nothing runs during a capture; copy before or after it, or use cookbookMemcpyAsync");
+    if (error != cookbookSuccess) return error;
+  }
   if (blocking) device.count_synchronization();
   if (bytes == 0) {
     if (!blocking) return cookbookSuccess;
     stream.wait(stream.tail());
     return device.status();
   }
-  if (cookbookError_t error = device.status(); error != cookbookSuccess) return error;
+  if (cookbookError_t error = may_queue(stream, call); error != cookbookSuccess) return error;
   Side to, from;
   if (cookbookError_t error = resolve(dst, bytes, "dst", to, blocking); error != cookbookSuccess) return error;
   if (cookbookError_t error = resolve(src, bytes, "src", from, blocking); error != cookbookSuccess) return error;
   if (cookbookError_t error = check_kind(kind, to, from); error != cookbookSuccess) return error;
+  if (to.pageable || from.pageable) {
+    const cookbookError_t error =
+        refuse_on_captured_stream(stream, "cookbookMemcpyAsync with pageable host memory",
+                                  "it would have to wait for the copy; pin the memory (cookbookMallocHost)");
+    if (error != cookbookSuccess) return error;
+  }
   const bool waits = blocking || to.pageable || from.pageable;
   if (!blocking && waits) device.count_synchronization();
   // Nothing to wait for: a record would only be written and read again.
@@ -144,7 +158,7 @@ cookbookError_t cookbookMemsetAsync(void* pointer, int value, size_t bytes, cook
     Stream* stream;
     if (cookbookError_t error = find_stream(handle, stream); error != cookbookSuccess) return error;
     if (bytes == 0) return cookbookSuccess;
-    if (cookbookError_t error = stream->device().status(); error != cookbookSuccess) return error;
+    if (cookbookError_t error = may_queue(*stream, "cookbookMemsetAsync"); error != cookbookSuccess) return error;
     Side side;
     if (cookbookError_t error = resolve(pointer, bytes, "pointer", side, false); error != cookbookSuccess) return error;
     if (side.device < 0) return fail(cookbookErrorInvalidValue, "%p is host memory: expected device memory", pointer);

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "address_space.h"
+#include "capture.h"
 #include "environment.h"
 #include "error.h"
 #include "gate.h"
@@ -189,6 +190,10 @@ cookbookError_t cookbookDeviceSynchronize(int device) {
   return guarded([&] {
     Device* found;
     if (cookbookError_t error = enter_with(device, found); error != cookbookSuccess) return error;
+    if (cookbookError_t error = refuse_on_captured_device(*found, "cookbookDeviceSynchronize");
+        error != cookbookSuccess) {
+      return error;
+    }
     found->count_synchronization();
     found->drain();
     return found->status();
@@ -199,6 +204,9 @@ cookbookError_t cookbookDeviceReset(int device) {
   return guarded([&] {
     Device* found;
     if (cookbookError_t error = enter_with(device, found); error != cookbookSuccess) return error;
+    if (cookbookError_t error = refuse_on_captured_device(*found, "cookbookDeviceReset"); error != cookbookSuccess) {
+      return error;
+    }
     found->drain();
     found->clear_failed();
     return cookbookSuccess;

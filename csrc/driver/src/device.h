@@ -14,6 +14,7 @@
 #include "device_memory.h"
 #include "environment.h"
 #include "handle_table.h"
+#include "opened_blocks.h"
 #include "stream.h"
 
 namespace cookbook::driver {
@@ -23,7 +24,7 @@ constexpr size_t kMaxStreams = 1024;                       // of a device, alive
 
 class Device {
  public:
-  explicit Device(int index) : index_(index) {}
+  explicit Device(int index) : index_(index), opened_(index) {}
 
   int index() const { return index_; }
   size_t capacity() const;
@@ -38,6 +39,11 @@ class Device {
 
   // Need a context.
   DeviceMemory& memory() { return *memory_; }
+  OpenedBlocks& opened() { return opened_; }
+  // The block around an address of this device, its own in use or an opened one of another process.
+  bool find_block(const void* pointer, DeviceMemory::Found& found) {
+    return memory().find(pointer, found) || opened_.find(pointer, found);
+  }
   Stream& default_stream() { return *streams_->at(0); }
   Stream* stream(const void* handle) const { return has_context() ? streams_->slot(handle) : nullptr; }
   Stream* stream_number(int id) const { return streams_->at(static_cast<size_t>(id)); }
@@ -52,7 +58,7 @@ class Device {
   void drain();
 
   // ---- what a launch must look at: one word, which is zero in normal times
-  enum : uint32_t { kFailed = 1, kKernelFaults = 2, kAllocFaults = 4 };
+  enum : uint32_t { kFailed = 1, kKernelFaults = 2, kAllocFaults = 4, kCapturing = 8 };
   uint32_t attention() const { return attention_.load(std::memory_order_relaxed); }
 
   // ---- the sticky error
@@ -61,6 +67,13 @@ class Device {
   void clear_failed();
   // Success, or the sticky error with its text.
   cookbookError_t status() { return failed() ? report_failure() : cookbookSuccess; }
+
+  // ---- captures: whether one of its streams is in one. Set by capture.cpp, under its lock.
+  bool capturing() const { return attention() & kCapturing; }
+  void set_capturing(bool on) {
+    on ? attention_.fetch_or(kCapturing, std::memory_order_relaxed)
+       : attention_.fetch_and(~uint32_t{kCapturing}, std::memory_order_relaxed);
+  }
 
   // ---- injected faults
   struct KernelFault {
@@ -93,6 +106,7 @@ class Device {
   std::atomic<bool> context_{false};
   std::unique_ptr<StreamTable> streams_;
   std::unique_ptr<DeviceMemory> memory_;
+  OpenedBlocks opened_;
 
   alignas(64) std::atomic<uint32_t> attention_{0};
 

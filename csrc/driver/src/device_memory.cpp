@@ -12,7 +12,8 @@ namespace cookbook::driver {
 
 using Guard = std::lock_guard<SpinLock>;
 
-DeviceMemory::DeviceMemory(Device& device, size_t capacity) : device_(device), blocks_(capacity), held_(kMaxStreams) {}
+DeviceMemory::DeviceMemory(Device& device, size_t capacity)
+    : device_(device), blocks_(capacity), exports_(address_space().exports(device.index())), held_(kMaxStreams) {}
 
 // ---- held blocks ---------------------------------------------------------------------------------------------------
 
@@ -264,6 +265,8 @@ Block* DeviceMemory::live_block(void* pointer) {
 Block* DeviceMemory::withdraw(void* pointer) {
   Block* block = live_block(pointer);
   if (!block) return nullptr;
+  if (block->exported != Exports::kNone) [[unlikely]]
+    exports_.remove(block->exported);
   ++stats_.frees;
   ++calls_.frees;
   --stats_.live_blocks;
@@ -276,6 +279,7 @@ Block* DeviceMemory::withdraw(void* pointer) {
 
 void* DeviceMemory::finish(Block* block, size_t requested) {
   block->requested = requested;
+  block->exported = Exports::kNone;
   ++stats_.allocations;
   ++calls_.allocations;
   stats_.live_blocks_peak = std::max(stats_.live_blocks_peak, ++stats_.live_blocks);
@@ -332,6 +336,23 @@ bool DeviceMemory::find(const void* pointer, Found& found) {
   if (!block || block->state != Block::State::kLive) return false;
   found = {reinterpret_cast<void*>(range + block->offset), block->requested};
   return true;
+}
+
+cookbookError_t DeviceMemory::export_block(const void* pointer, Exported& exported) {
+  const Guard lock(lock_);
+  Block* block = blocks_.find(reinterpret_cast<uintptr_t>(pointer) - address_space().range(device_.index()));
+  if (!block || block->state != Block::State::kLive) {
+    return fail(cookbookErrorInvalidAddress, "device %d: %p is in no block in use: freed?", device_.index(), pointer);
+  }
+  if (block->exported == Exports::kNone) {
+    block->exported = exports_.add();
+    if (block->exported == Exports::kNone) {
+      return fail(cookbookErrorOutOfMemory, "device %d: %zu blocks are exported, its limit: free some", device_.index(),
+                  kExports);
+    }
+  }
+  exported = {block->offset, block->requested, block->exported, exports_.number(block->exported)};
+  return cookbookSuccess;
 }
 
 DeviceMemory::Calls DeviceMemory::calls() {

@@ -21,6 +21,7 @@
 
 #include "block_allocator.h"
 #include "cookbook_driver.h"
+#include "exports.h"
 #include "spin.h"
 #include "stream.h"
 
@@ -44,6 +45,14 @@ class DeviceMemory {
   };
   // The live block around an address of this device.
   bool find(const void* pointer, Found& found);
+
+  struct Exported {
+    size_t offset, bytes;
+    uint32_t entry;   // of the exports
+    uint64_t number;  // what the entry holds while the block is in use
+  };
+  // Makes the live block around an address known to other processes; a block is exported once.
+  cookbookError_t export_block(const void* pointer, Exported& exported);
 
   struct Calls {
     uint64_t allocations = 0, frees = 0;
@@ -81,6 +90,7 @@ class DeviceMemory {
   Device& device_;
   SpinLock lock_;
   BlockAllocator blocks_;
+  Exports exports_;
   std::vector<std::unique_ptr<Held>> held_;  // by stream number
   cookbookMemoryStats stats_{};
   Calls calls_;

@@ -61,6 +61,12 @@ const char* cookbookGetErrorName(cookbookError_t error) {
       return "cookbookErrorForked";
     case cookbookErrorNotSupported:
       return "cookbookErrorNotSupported";
+    case cookbookErrorStreamCaptureUnsupported:
+      return "cookbookErrorStreamCaptureUnsupported";
+    case cookbookErrorStreamCaptureInvalidated:
+      return "cookbookErrorStreamCaptureInvalidated";
+    case cookbookErrorStreamCaptureUnjoined:
+      return "cookbookErrorStreamCaptureUnjoined";
     case cookbookErrorUnknown:
       return "cookbookErrorUnknown";
   }
@@ -82,7 +88,7 @@ const char* cookbookGetErrorString(cookbookError_t error) {
     case cookbookErrorNoDevice:
       return "The machine has no device.";
     case cookbookErrorInvalidHandle:
-      return "The stream or event was destroyed or belongs to another device.";
+      return "The handle is not valid: destroyed, of another device, or of a process that has ended.";
     case cookbookErrorInvalidAddress:
       return "The pointer was not given out by this driver.";
     case cookbookErrorLaunchFailure:
@@ -93,6 +99,12 @@ const char* cookbookGetErrorString(cookbookError_t error) {
       return "The process was forked after the driver was used.";
     case cookbookErrorNotSupported:
       return "This device does not support the call.";
+    case cookbookErrorStreamCaptureUnsupported:
+      return "The call is not allowed while a stream is being captured.";
+    case cookbookErrorStreamCaptureInvalidated:
+      return "An earlier call has made the capture invalid.";
+    case cookbookErrorStreamCaptureUnjoined:
+      return "A stream that joined the capture was not joined back.";
     case cookbookErrorUnknown:
       return "An unknown error.";
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cookbook_driver.h"
+#include "shared_event.h"
 #include "spin.h"
 #include "stream.h"
 
@@ -32,14 +33,27 @@ class alignas(64) Event {
   struct Version {
     Stream* stream = nullptr;  // null: never recorded
     uint64_t ticket = 0;
-    bool finished() const { return !stream || stream->done(ticket); }
+    uint64_t capture = 0;  // recorded in the capture with this number: `ticket` is its mark, and no time to come
+    bool finished() const { return !capture && (!stream || stream->done(ticket)); }
+  };
+
+  // What an event is at one moment.
+  struct State {
+    int device = 0;
+    bool timing = false;
+    Version version;
+    int64_t ns = 0;                 // when the version ran; 0 while it has not, or without timing
+    EventSource* source = nullptr;  // of an interprocess event of this process ...
+    uint64_t number = 0;            // ... which has this number
+    RemoteEventRef remote;          // of an event that was opened from another process
   };
 
   void open(int device, bool timing);
+  void open(int device, EventSource* source);
+  void open(int device, RemoteEventRef remote);
   // False when it is not alive.
   bool close();
-  // False when it is not alive. `timing` may be null.
-  bool read(Version& version, int& device, bool* timing = nullptr, int64_t* ns = nullptr);
+  bool read(State& state);
   // Takes over the event's reference to `stamp`, which may be null. False when it is not alive.
   bool record(Version version, TimeStamp* stamp);
 
@@ -49,6 +63,9 @@ class alignas(64) Event {
   int device_ = 0;
   Version version_;
   TimeStamp* stamp_ = nullptr;
+  EventSource* source_ = nullptr;
+  uint64_t number_ = 0;
+  RemoteEventRef remote_;
 };
 
 }  // namespace cookbook::driver

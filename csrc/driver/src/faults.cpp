@@ -38,7 +38,7 @@ void Device::update_attention() {
   uint32_t armed = 0;
   for (const Fault& fault : faults_) armed |= fault.kind == cookbookFaultAlloc ? kAllocFaults : kKernelFaults;
   attention_.fetch_or(armed, std::memory_order_relaxed);
-  attention_.fetch_and(armed | uint32_t{kFailed}, std::memory_order_relaxed);
+  attention_.fetch_and(armed | ~uint32_t{kKernelFaults | kAllocFaults}, std::memory_order_relaxed);
 }
 
 Device::KernelFault Device::next_kernel() {

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "capture.h"
 #include "device.h"
 #include "error.h"
 #include "gate.h"
@@ -16,20 +17,23 @@ cookbookError_t finish_if_blocking(Stream& stream, uint64_t ticket) {
   return stream.device().status();
 }
 
+cookbookError_t push_delay(Stream& stream, int64_t ns) {
+  return stream.push(RecordKind::kDelay, nullptr, sizeof(ns),
+                     [&](void* payload, StreamCounters&) { std::memcpy(payload, &ns, sizeof(ns)); });
+}
+
 namespace {
 
 cookbookError_t launch(Stream& stream, const cookbookKernel_t* kernel, const void* args, size_t bytes) {
   RecordKind kind = RecordKind::kKernel;
   if (Device& device = stream.device(); device.attention()) [[unlikely]] {
-    if (cookbookError_t error = device.status(); error != cookbookSuccess) return error;
-    if (device.attention() & Device::kKernelFaults) {
+    if (cookbookError_t error = may_queue(stream, kernel->name); error != cookbookSuccess) return error;
+    // A kernel that is recorded does not count; it does each time that its graph is launched.
+    if (device.attention() & Device::kKernelFaults && !stream.capture()) {
       const Device::KernelFault fault = device.next_kernel();
       if (fault.fails) kind = RecordKind::kFailingKernel;
       if (fault.delay_ns) {
-        const cookbookError_t error = stream.push(
-            RecordKind::kDelay, nullptr, sizeof(int64_t),
-            [&](void* payload, StreamCounters&) { std::memcpy(payload, &fault.delay_ns, sizeof(fault.delay_ns)); });
-        if (error != cookbookSuccess) return error;
+        if (cookbookError_t error = push_delay(stream, fault.delay_ns); error != cookbookSuccess) return error;
       }
     }
   }
@@ -69,7 +73,7 @@ cookbookError_t cookbookLaunchHostFunc(cookbookStream_t handle, void (*function)
     Stream* stream;
     if (cookbookError_t error = find_stream(handle, stream); error != cookbookSuccess) return error;
     if (!function) return fail(cookbookErrorInvalidValue, "function is null");
-    if (cookbookError_t error = stream->device().status(); error != cookbookSuccess) return error;
+    if (cookbookError_t error = may_queue(*stream, "cookbookLaunchHostFunc"); error != cookbookSuccess) return error;
     const HostFunction call{function, user_data};
     uint64_t ticket = 0;
     const cookbookError_t error = stream->push(

@@ -1,5 +1,6 @@
 // The calls about memory.
 #include "address_space.h"
+#include "capture.h"
 #include "device.h"
 #include "error.h"
 #include "gate.h"
@@ -15,6 +16,11 @@ cookbookError_t find_owner(const void* pointer, Device*& device) {
   device = owner < 0 ? nullptr : device_or_null(owner);
   if (!device || !device->has_context()) {
     return fail(cookbookErrorInvalidAddress, "%p is not device memory of this driver", pointer);
+  }
+  if (reinterpret_cast<uintptr_t>(pointer) - address_space().range(owner) >= device->capacity()) {
+    return fail(cookbookErrorInvalidAddress,
+                "%p is among the addresses for memory of other processes: close it with cookbookIpcCloseMemHandle()",
+                pointer);
   }
   return cookbookSuccess;
 }
@@ -38,6 +44,9 @@ cookbookError_t cookbookFree(void* pointer) {
     if (!pointer) return cookbookSuccess;
     Device* device;
     if (cookbookError_t error = find_owner(pointer, device); error != cookbookSuccess) return error;
+    if (cookbookError_t error = refuse_on_captured_device(*device, "cookbookFree"); error != cookbookSuccess) {
+      return error;
+    }
     device->count_synchronization();
     device->drain();
     // The block is freed in any case; a sticky error is reported as by every call that waits.
@@ -51,6 +60,12 @@ cookbookError_t cookbookMallocAsync(void** pointer, size_t bytes, cookbookStream
     Stream* stream;
     if (cookbookError_t error = find_stream(handle, stream); error != cookbookSuccess) return error;
     if (!pointer) return fail(cookbookErrorInvalidValue, "pointer is null");
+    *pointer = nullptr;
+    const cookbookError_t error = refuse_on_captured_stream(
+        *stream, "cookbookMallocAsync",
+        "a graph uses the same addresses each time that it runs, so its memory must be its own; take it from a pool "
+        "that grows by cookbookMalloc, which is allowed");
+    if (error != cookbookSuccess) return error;
     return stream->device().memory().allocate(bytes, stream, *pointer);
   });
 }
@@ -70,6 +85,9 @@ cookbookError_t cookbookFreeAsync(void* pointer, cookbookStream_t handle) {
       return fail(cookbookErrorInvalidHandle, "the memory is of device %d, the stream of device %d", device->index(),
                   stream->device().index());
     }
+    const cookbookError_t error = refuse_on_captured_stream(
+        *stream, "cookbookFreeAsync", "the graph will use the memory again; free it when the graph is gone");
+    if (error != cookbookSuccess) return error;
     return device->memory().free_in_order(pointer, *stream);
   });
 }
@@ -90,6 +108,11 @@ cookbookError_t cookbookFreeHost(void* pointer) {
     if (cookbookError_t error = enter(); error != cookbookSuccess) return error;
     if (!pointer) return cookbookSuccess;
     if (!host_memory().owns(pointer)) return host_memory().free(pointer);  // for its error, without waiting
+    cookbookError_t error = cookbookSuccess;
+    for_each_used_device([&](Device& device) {
+      if (error == cookbookSuccess) error = refuse_on_captured_device(device, "cookbookFreeHost");
+    });
+    if (error != cookbookSuccess) return error;
     for_each_used_device([](Device& device) {
       device.count_synchronization();
       device.drain();
@@ -139,7 +162,7 @@ cookbookError_t cookbookPointerGetAttributes(cookbookPointerAttributes* attribut
     if (const int owner = address_space().owner(pointer); owner >= 0) {
       Device* device = device_or_null(owner);
       DeviceMemory::Found found{};
-      if (device && device->has_context() && device->memory().find(pointer, found))
+      if (device && device->has_context() && device->find_block(pointer, found))
         *attributes = {cookbookMemoryDevice, owner, found.base, found.bytes};
       return cookbookSuccess;
     }

@@ -66,14 +66,17 @@ Poll poll_for(int64_t ns, Ready ready) {
   }
 }
 
+// Who wakes the sleepers: threads of this process, or of any that maps the word.
+enum FutexScope : int { kPrivate = FUTEX_PRIVATE_FLAG, kShared = 0 };
+
 // Sleeps while `word` is `value`, at most `ns` nanoseconds (0: without limit). May return early.
-inline void futex_wait(std::atomic<uint32_t>& word, uint32_t value, int64_t ns) {
+inline void futex_wait(std::atomic<uint32_t>& word, uint32_t value, int64_t ns, FutexScope scope = kPrivate) {
   static_assert(sizeof(word) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free);
   timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, ns ? &time : nullptr, nullptr, 0);
+  syscall(SYS_futex, &word, FUTEX_WAIT | scope, value, ns ? &time : nullptr, nullptr, 0);
 }
-inline void futex_wake_all(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+inline void futex_wake_all(std::atomic<uint32_t>& word, FutexScope scope = kPrivate) {
+  syscall(SYS_futex, &word, FUTEX_WAKE | scope, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace cookbook::driver

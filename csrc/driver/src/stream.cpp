@@ -10,9 +10,12 @@
 #include <system_error>
 
 #include "address_space.h"
+#include "capture.h"
 #include "device.h"
 #include "error.h"
 #include "event.h"
+#include "graph.h"
+#include "shared_event.h"
 
 namespace cookbook::driver {
 namespace {
@@ -52,15 +55,24 @@ bool Stream::run(uint64_t ticket, Dependency& blocker) {
 }
 
 bool Stream::run_record(Record* record, cookbookKernelContext& context, Dependency& blocker) {
-  // I7: these two run on a failed device as well.
+  // I7: these run on a failed device as well.
   if (record->kind == RecordKind::kWait) {
     blocker = *static_cast<Dependency*>(record->payload());
-    return blocker.stream->done(blocker.ticket);
+    return blocker.stream ? blocker.stream->done(blocker.ticket) : pass(blocker);
   }
   if (record->kind == RecordKind::kStamp) {
     auto* stamp = static_cast<TimeStamp*>(const_cast<void*>(record->target));
     stamp->set(now_ns());
     stamp->drop();
+    return true;
+  }
+  if (record->kind == RecordKind::kSignal) {
+    auto* signal = static_cast<Signal*>(const_cast<void*>(record->target));
+    signal->source->finished(signal);
+    return true;
+  }
+  if (record->kind == RecordKind::kGraph) {
+    run_graph(payload_of<GraphRange>(*record), context);
     return true;
   }
   if (device_.failed()) [[unlikely]]
@@ -118,6 +130,17 @@ void Stream::run_kernel(Record* record, cookbookKernelContext& context) {
   device_.set_failed(error == cookbookErrorIllegalAddress ? error : cookbookErrorLaunchFailure, text);
 }
 
+void Stream::run_graph(const GraphRange& range, cookbookKernelContext& context) {
+  // No waits are in a graph, so nothing blocks (I5), and nothing is left to do behind a failure (I7).
+  Dependency none{};
+  for (size_t position = range.begin; position < range.end && !device_.failed();) {
+    Record* const record = range.exec->at(position);
+    run_record(record, context, none);
+    position += record->bytes;
+  }
+  range.exec->drop();
+}
+
 void Stream::run_host_function(const HostFunction& call) {
   try {
     call.function(call.user_data);
@@ -126,6 +149,23 @@ void Stream::run_host_function(const HostFunction& call) {
     std::snprintf(text, sizeof(text), "a host function on device %d, stream %d threw", device_.index(), id_);
     device_.set_failed(cookbookErrorLaunchFailure, text);
   }
+}
+
+bool Stream::pass(const Dependency& dependency) {
+  RemoteEvent& event = *dependency.remote;
+  if (!event.passed(dependency.ticket)) {
+    event.keep();  // for the blocker
+    return false;
+  }
+  if (!event.completed(dependency.ticket)) {  // E4
+    char text[192];
+    std::snprintf(text, sizeof(text),
+                  "stream %d of device %d waited for an event of process %d, which ended before the event had come",
+                  id_, device_.index(), event.pid());
+    device_.set_failed(cookbookErrorLaunchFailure, text);
+  }
+  event.drop();
+  return true;
 }
 
 void Stream::leave() {
@@ -161,6 +201,12 @@ void Stream::wait(uint64_t ticket) {
     // Follow the unfinished waits to a queue that can run or is being run. I4: the chain ends.
     Dependency goal{this, ticket};
     for (;;) {
+      if (goal.remote) {
+        const RemoteEventRef remote(goal.remote);
+        remote->await(goal.ticket, poll);
+        poll = false;
+        break;
+      }
       if (goal.stream->running_.try_lock()) {
         Dependency blocker{};
         const bool reached = goal.stream->run(goal.ticket, blocker);
@@ -180,7 +226,35 @@ void Stream::wait(uint64_t ticket) {
 
 // ---- life ----------------------------------------------------------------------------------------------------------
 
-cookbookError_t Stream::refuse() { return fail(cookbookErrorInvalidHandle, "the stream was destroyed"); }
+cookbookError_t Stream::record_or_refuse(RecordKind kind, const void* target, size_t payload_bytes, WriteCall call,
+                                         void* write) {
+  const std::shared_ptr<Capture> capture = this->capture();
+  if (!capture) return fail(cookbookErrorInvalidHandle, "the stream was destroyed");
+  return capture->record(*this, kind, target, payload_bytes,
+                         [&](void* payload, StreamCounters& counters) { call(write, payload, counters); });
+}
+
+std::shared_ptr<Capture> Stream::capture() {
+  if (state_.load(std::memory_order_acquire) != StreamState::kCapturing) [[likely]]
+    return nullptr;
+  const std::lock_guard lock(producer_);
+  return capture_;
+}
+
+bool Stream::enter_capture(std::shared_ptr<Capture> capture) {
+  const std::lock_guard lock(producer_);
+  if (state_.load(std::memory_order_relaxed) != StreamState::kAlive) return false;
+  capture_ = std::move(capture);
+  state_.store(StreamState::kCapturing, std::memory_order_release);
+  return true;
+}
+
+void Stream::leave_capture() {
+  std::shared_ptr<Capture> capture;  // freed without the lock
+  const std::lock_guard lock(producer_);
+  capture = std::move(capture_);
+  state_.store(StreamState::kAlive, std::memory_order_release);
+}
 
 cookbookError_t Stream::start() {
   if (!ring_) {

@@ -11,8 +11,9 @@
 //      after the record has run or was dropped. The order is the ring's order, whoever runs it.
 //  I3  Only the holder of the producer lock (producer_) writes records and moves tail. No thread waits,
 //      runs a record or makes a system call that blocks under it (starting the thread apart).
-//  I4  A queued wait names a ticket that was a tail when the wait was queued. Hence every record waits only for records
-//      that were queued before it in time: no cycle can exist, and among all unfinished records the oldest one can run.
+//  I4  A queued wait names a ticket that was a tail when the wait was queued, or a version of another process's event
+//      that was recorded by then (shared_event.h). Hence every record waits only for records that were queued before it
+//      in time: no cycle can exist, and among all unfinished records the oldest one can run.
 //  I5  Nobody blocks while it has an execution right: a runner that meets an unfinished wait leaves head in front of
 //  it,
 //      gives the right back and then waits for the other stream (the worker) or runs the other stream (a host thread,
@@ -21,27 +22,32 @@
 //      producer moves tail and then looks for the announcement (both seq_cst), so one of them sees the other. All other
 //      sleeps are bounded: naps by 50 us to 1 ms, waits for a ticket by 2 ms. A lost wake-up costs time, never
 //      progress.
-//  I7  After a failure on the device records are dropped, waits and time stamps apart; head moves on as ever. So nobody
-//      hangs on a failed device, neither its own waiters nor the streams of another.
+//  I7  After a failure on the device records are dropped, waits, time stamps and signals apart; head moves on as ever.
+//      So nobody hangs on a failed device, neither its own waiters nor the streams of another.
 //
-// Locks: producer_ guards ring_ (creation), head_seen_, state_, the counters and the start of the thread; life_ guards
-// the joining of the thread. Order: life_ before running_ before producer_.
+// Locks: producer_ guards ring_ (creation), head_seen_, state_, capture_, the counters and the start of the thread;
+// life_ guards the joining of the thread. Order: life_ before running_ before producer_.
 #pragma once
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 
 #include "cookbook_driver.h"
 #include "spin.h"
 
 namespace cookbook::driver {
 
+class Capture;
 class Device;
+class RemoteEvent;
 class Stream;
+struct GraphRange;
 
 enum class RecordKind : uint32_t {
   kFiller,         // to the end of the ring
@@ -52,7 +58,9 @@ enum class RecordKind : uint32_t {
   kCopy,           // Copy
   kFill,           // Fill
   kWait,           // Dependency
-  kStamp           // target: TimeStamp (event.h), one reference
+  kStamp,          // target: TimeStamp (event.h), one reference
+  kSignal,         // target: Signal (shared_event.h)
+  kGraph           // GraphRange (graph.h)
 };
 
 struct Record {
@@ -62,6 +70,14 @@ struct Record {
   void* payload() { return this + 1; }
 };
 static_assert(sizeof(Record) == 16, "payloads are 16-byte aligned behind it");
+
+constexpr size_t record_bytes(size_t payload_bytes) { return (sizeof(Record) + payload_bytes + 63) / 64 * 64; }
+template <class T>
+T payload_of(const Record& record) {
+  T payload;
+  std::memcpy(&payload, &record + 1, sizeof(payload));
+  return payload;
+}
 
 struct HostFunction {
   void (*function)(void*);
@@ -78,9 +94,12 @@ struct Fill {
   size_t bytes;
   int value;
 };
+// What a wait waits for: a ticket of a stream, or a version of an event of another process. A queued one owns a
+// reference to the event, and so does one that is taken out of the queue (run()).
 struct Dependency {
-  Stream* stream;
+  Stream* stream;  // null: a remote event
   uint64_t ticket;
+  RemoteEvent* remote = nullptr;
 };
 
 // One writer at a time (the producer lock), read by anybody.
@@ -97,9 +116,21 @@ struct StreamCounters {
   Counter launches, host_functions, copies, fills;
   Counter bytes_host_to_device, bytes_device_to_host, bytes_device_to_device, bytes_peer;
   std::atomic<uint64_t> event_records{0}, event_waits{0};  // also counted without the producer lock
+
+  // What a graph's work counts; events are none of it.
+  void add(const StreamCounters& other) {
+    launches.add(other.launches.value());
+    host_functions.add(other.host_functions.value());
+    copies.add(other.copies.value());
+    fills.add(other.fills.value());
+    bytes_host_to_device.add(other.bytes_host_to_device.value());
+    bytes_device_to_host.add(other.bytes_device_to_host.value());
+    bytes_device_to_device.add(other.bytes_device_to_device.value());
+    bytes_peer.add(other.bytes_peer.value());
+  }
 };
 
-enum class StreamState : uint32_t { kFree, kAlive, kClosing };
+enum class StreamState : uint32_t { kFree, kAlive, kCapturing, kClosing };
 
 // A page each: that keeps the streams' lines apart, and a handle can be checked without touching it (stream_table.h).
 class alignas(4096) Stream {
@@ -111,7 +142,10 @@ class alignas(4096) Stream {
   Device& device() const { return device_; }
   int id() const { return id_; }  // 0 is the device's default stream
   int priority() const { return priority_.load(std::memory_order_relaxed); }
-  bool alive() const { return state_.load(std::memory_order_acquire) == StreamState::kAlive; }
+  bool alive() const {
+    const StreamState state = state_.load(std::memory_order_acquire);
+    return state == StreamState::kAlive || state == StreamState::kCapturing;
+  }
   const StreamCounters& counters() const { return counters_; }
   StreamCounters& counters() { return counters_; }
 
@@ -119,7 +153,8 @@ class alignas(4096) Stream {
   bool done(uint64_t ticket) const { return head_.load(std::memory_order_seq_cst) >= ticket; }
 
   // Queues a record. `write(payload, counters)` fills it in under the producer lock. `ticket`, if given, gets the end
-  // of the record. Blocks while the ring is full.
+  // of the record. Blocks while the ring is full. While the stream is captured the record becomes a node of the graph
+  // instead, and `ticket` stays as it is.
   template <class Write>
   cookbookError_t push(RecordKind kind, const void* target, size_t payload_bytes, Write&& write,
                        uint64_t* ticket = nullptr);
@@ -135,6 +170,12 @@ class alignas(4096) Stream {
   // The calling thread waits, and runs the queue (and those that it depends on) when nobody else does.
   void wait(uint64_t ticket);
 
+  // The capture that the stream is in, or null.
+  std::shared_ptr<Capture> capture();
+  // False when the stream is not alive, or is in a capture already.
+  bool enter_capture(std::shared_ptr<Capture> capture);
+  void leave_capture();
+
   void open(int priority);  // a free slot becomes a stream
   // Refuses new work from now on. False when another thread was first, or the stream is not alive.
   bool close();
@@ -149,16 +190,22 @@ class alignas(4096) Stream {
 
   Record* at(uint64_t position) { return reinterpret_cast<Record*>(ring_ + (position & (kRing - 1))); }
 
-  // Running, in stream.cpp. run() needs the right; false: it stands at an unfinished wait, which is in `blocker`.
+  // Running, in stream.cpp. run() needs the right; false: it stands at an unfinished wait, which is in `blocker`, with
+  // a reference of its own if it is a remote one.
   bool run(uint64_t ticket, Dependency& blocker);
   bool run_record(Record* record, cookbookKernelContext& context, Dependency& blocker);
   void run_kernel(Record* record, cookbookKernelContext& context);
+  void run_graph(const GraphRange& range, cookbookKernelContext& context);
   void run_host_function(const HostFunction& call);
+  bool pass(const Dependency& dependency);
   void ring_bell();
   void leave();  // gives the right back, and the worker a push if work is left
   // Waits a bounded time for the ticket; with `help` also until the right is free.
   void await(uint64_t ticket, bool poll, bool help);
-  cookbookError_t refuse();
+  // What push() does with a stream that is not plainly alive.
+  using WriteCall = void (*)(void* write, void* payload, StreamCounters& counters);
+  cookbookError_t record_or_refuse(RecordKind kind, const void* target, size_t payload_bytes, WriteCall call,
+                                   void* write);
   cookbookError_t start();  // needs producer_
 
   // The thread, in worker.cpp.
@@ -176,6 +223,7 @@ class alignas(4096) Stream {
   std::atomic<StreamState> state_{StreamState::kFree};
   uint64_t head_seen_ = 0;  // saves producers a look at the runner's line
   StreamCounters counters_;
+  std::shared_ptr<Capture> capture_;  // while the state is kCapturing
 
   // Written by the runner.
   alignas(64) std::atomic<uint64_t> head_{0};
@@ -199,13 +247,17 @@ class alignas(4096) Stream {
 template <class Write>
 cookbookError_t Stream::push(RecordKind kind, const void* target, size_t payload_bytes, Write&& write,
                              uint64_t* ticket) {
-  const auto bytes = static_cast<uint32_t>((sizeof(Record) + payload_bytes + 63) / 64 * 64);
+  const auto bytes = static_cast<uint32_t>(record_bytes(payload_bytes));
   producer_.lock();
   uint64_t tail, to_end;
   for (;;) {
     if (state_.load(std::memory_order_relaxed) != StreamState::kAlive) [[unlikely]] {
       producer_.unlock();
-      return refuse();
+      using Writer = std::remove_reference_t<Write>;
+      return record_or_refuse(
+          kind, target, payload_bytes,
+          [](void* call, void* payload, StreamCounters& counters) { (*static_cast<Writer*>(call))(payload, counters); },
+          const_cast<void*>(static_cast<const void*>(&write)));
     }
     if (!started_) [[unlikely]] {
       if (cookbookError_t error = start(); error != cookbookSuccess) {

@@ -1,4 +1,5 @@
 // The calls about streams.
+#include "capture.h"
 #include "device.h"
 #include "error.h"
 #include "gate.h"
@@ -35,6 +36,8 @@ cookbookError_t cookbookStreamDestroy(cookbookStream_t handle) {
     Stream* stream;
     if (cookbookError_t error = find_stream(handle, stream); error != cookbookSuccess) return error;
     if (stream->id() == 0) return fail(cookbookErrorInvalidValue, "a device's default stream cannot be destroyed");
+    const cookbookError_t error = refuse_on_captured_stream(*stream, "cookbookStreamDestroy", "end the capture first");
+    if (error != cookbookSuccess) return error;
     if (!stream->close()) return fail(cookbookErrorInvalidHandle, "the stream was destroyed");
     stream->wait(stream->tail());
     stream->device().memory().forget(*stream);
@@ -68,6 +71,9 @@ cookbookError_t cookbookStreamQuery(cookbookStream_t handle) {
   return guarded([&] {
     Stream* stream;
     if (cookbookError_t error = find_stream(handle, stream); error != cookbookSuccess) return error;
+    const cookbookError_t error = refuse_on_captured_stream(
+        *stream, "cookbookStreamQuery", "its work is recorded and does not run, so it has no status");
+    if (error != cookbookSuccess) return error;
     return stream->done(stream->tail()) ? cookbookSuccess : cookbookErrorNotReady;
   });
 }
@@ -76,6 +82,9 @@ cookbookError_t cookbookStreamSynchronize(cookbookStream_t handle) {
   return guarded([&] {
     Stream* stream;
     if (cookbookError_t error = find_stream(handle, stream); error != cookbookSuccess) return error;
+    const cookbookError_t error = refuse_on_captured_stream(
+        *stream, "cookbookStreamSynchronize", "its work is recorded and does not run, so there is nothing to wait for");
+    if (error != cookbookSuccess) return error;
     stream->device().count_synchronization();
     stream->wait(stream->tail());
     return stream->device().status();

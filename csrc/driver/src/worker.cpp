@@ -14,6 +14,7 @@
 #include <csignal>
 
 #include "device.h"
+#include "shared_event.h"
 #include "stream.h"
 
 namespace cookbook::driver {
@@ -58,9 +59,15 @@ void Stream::work() {
       running_.unlock();
       if (!ran) {
         // I5: wait without the right, so that a host thread can look as well. Poll only once for one wait.
-        const bool again = blocker.stream == last_blocker.stream && blocker.ticket == last_blocker.ticket;
-        if (!blocker.stream->done(blocker.ticket)) blocker.stream->await(blocker.ticket, !again, false);
-        last_blocker = blocker;
+        const bool again = blocker.stream == last_blocker.stream && blocker.remote == last_blocker.remote &&
+                           blocker.ticket == last_blocker.ticket;
+        if (blocker.remote) {
+          const RemoteEventRef remote(blocker.remote);
+          remote->await(blocker.ticket, !again);
+        } else if (!blocker.stream->done(blocker.ticket)) {
+          blocker.stream->await(blocker.ticket, !again, false);
+        }
+        last_blocker = blocker;  // to compare only
       }
       continue;
     }

@@ -75,6 +75,18 @@ COOKBOOK_CHILD(fork_after_use) {
     CHILD_EXPECT(cookbookMemcpy(&value, pointer, 4, cookbookMemcpyDefault, stream) == cookbookErrorForked);
     CHILD_EXPECT(cookbookGetCounters(&counters, 0) == cookbookErrorForked);
     CHILD_EXPECT(cookbookDeviceSynchronize(0) == cookbookErrorForked);
+    cookbookGraph_t graph = nullptr;
+    cookbookGraphExec_t exec = nullptr;
+    cookbookCaptureStatus status;
+    CHILD_EXPECT(cookbookStreamBeginCapture(stream, cookbookCaptureGlobal) == cookbookErrorForked);
+    CHILD_EXPECT(cookbookStreamEndCapture(stream, &graph) == cookbookErrorForked);
+    CHILD_EXPECT(cookbookStreamIsCapturing(stream, &status) == cookbookErrorForked);
+    uint64_t id = 0;
+    CHILD_EXPECT(cookbookStreamGetCaptureInfo(stream, &status, &id) == cookbookErrorForked);
+    CHILD_EXPECT(cookbookGraphInstantiate(&exec, graph) == cookbookErrorForked);
+    CHILD_EXPECT(cookbookGraphLaunch(exec, stream) == cookbookErrorForked);
+    CHILD_EXPECT(cookbookGraphDestroy(graph) == cookbookErrorForked);
+    CHILD_EXPECT(cookbookGraphExecDestroy(exec) == cookbookErrorForked);
     CHILD_EXPECT(cookbookShutdown() == cookbookErrorForked);
     return 0;
   });

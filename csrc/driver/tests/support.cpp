@@ -1,11 +1,13 @@
 // Kernels and child processes for the tests.
 #include "support.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -162,7 +164,12 @@ int child_main(int argc, char** argv) {
   return child->second();
 }
 
-ChildResult run_child(const char* name, std::vector<std::pair<std::string, std::string>> changes) {
+namespace {
+
+constexpr int kChildIn = 100, kChildOut = 101;  // a child's ends of the pipes
+
+pid_t start_child(const char* name, std::vector<std::pair<std::string, std::string>> changes,
+                  const posix_spawn_file_actions_t* actions) {
   // A sanitizer would turn the expected SIGSEGV into a report; TSan waits a second at each exit for late reports.
   for (const char* options : {"ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
     const char* before = std::getenv(options);
@@ -184,7 +191,11 @@ ChildResult run_child(const char* name, std::vector<std::pair<std::string, std::
   std::string program = "/proc/self/exe", argument = std::string("--child=") + name;
   char* arguments[] = {program.data(), argument.data(), nullptr};
   pid_t pid = -1;
-  REQUIRE(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments, child_environment.data()) == 0);
+  REQUIRE(posix_spawn(&pid, "/proc/self/exe", actions, nullptr, arguments, child_environment.data()) == 0);
+  return pid;
+}
+
+ChildResult wait_for_child(pid_t pid) {
   int status = 0;
   REQUIRE(waitpid(pid, &status, 0) == pid);
   ChildResult result;
@@ -192,5 +203,67 @@ ChildResult run_child(const char* name, std::vector<std::pair<std::string, std::
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;
 }
+
+bool write_all(int file, const void* bytes, size_t count) {
+  for (const char* at = static_cast<const char*>(bytes); count;) {
+    const ssize_t done = write(file, at, count);
+    if (done <= 0) return false;
+    at += done;
+    count -= static_cast<size_t>(done);
+  }
+  return true;
+}
+
+bool read_all(int file, void* bytes, size_t count) {
+  for (char* at = static_cast<char*>(bytes); count;) {
+    const ssize_t done = read(file, at, count);
+    if (done <= 0) return false;
+    at += done;
+    count -= static_cast<size_t>(done);
+  }
+  return true;
+}
+
+}  // namespace
+
+ChildResult run_child(const char* name, std::vector<std::pair<std::string, std::string>> changes) {
+  return wait_for_child(start_child(name, std::move(changes), nullptr));
+}
+
+Peer::Peer(const char* name, std::vector<std::pair<std::string, std::string>> changes) {
+  int to_child[2], from_child[2];
+  REQUIRE(pipe2(to_child, O_CLOEXEC) == 0);
+  REQUIRE(pipe2(from_child, O_CLOEXEC) == 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, to_child[0], kChildIn);
+  posix_spawn_file_actions_adddup2(&actions, from_child[1], kChildOut);
+  pid_ = start_child(name, std::move(changes), &actions);
+  posix_spawn_file_actions_destroy(&actions);
+  close(to_child[0]);
+  close(from_child[1]);
+  out_ = to_child[1];
+  in_ = from_child[0];
+}
+
+Peer::~Peer() {
+  if (pid_ > 0) kill();
+  close(in_);
+  close(out_);
+}
+
+bool Peer::transfer(const void* bytes, size_t count, bool out) {
+  return out ? write_all(out_, bytes, count) : read_all(in_, const_cast<void*>(bytes), count);
+}
+
+ChildResult Peer::wait() { return wait_for_child(std::exchange(pid_, -1)); }
+
+void Peer::kill() {
+  ::kill(pid_, SIGKILL);
+  wait();
+}
+
+bool send_bytes(const void* bytes, size_t count) { return write_all(kChildOut, bytes, count); }
+bool receive_bytes(void* bytes, size_t count) { return read_all(kChildIn, bytes, count); }
 
 }  // namespace support

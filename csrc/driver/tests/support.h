@@ -45,6 +45,36 @@ class TestEvent {
   cookbookEvent_t event_ = nullptr;
 };
 
+// What a stream records while `body` runs, ready to be launched. Destroyed at the end of the scope.
+class TestGraph {
+ public:
+  template <class Body>
+  TestGraph(cookbookStream_t stream, Body&& body, cookbookCaptureMode mode = cookbookCaptureThreadLocal) {
+    REQUIRE_OK(cookbookStreamBeginCapture(stream, mode));
+    body();
+    REQUIRE_OK(cookbookStreamEndCapture(stream, &graph_));
+    REQUIRE_OK(cookbookGraphInstantiate(&exec_, graph_));
+  }
+  ~TestGraph() {
+    cookbookGraphDestroy(graph_);
+    cookbookGraphExecDestroy(exec_);
+  }
+  TestGraph(const TestGraph&) = delete;
+  TestGraph& operator=(const TestGraph&) = delete;
+  cookbookError_t launch(cookbookStream_t stream) const { return cookbookGraphLaunch(exec_, stream); }
+  cookbookGraphInfo info() const {
+    cookbookGraphInfo info{};
+    REQUIRE_OK(cookbookGraphGetInfo(graph_, &info));
+    return info;
+  }
+  cookbookGraph_t graph() const { return graph_; }
+  cookbookGraphExec_t exec() const { return exec_; }
+
+ private:
+  cookbookGraph_t graph_ = nullptr;
+  cookbookGraphExec_t exec_ = nullptr;
+};
+
 // Holds a stream up until open(). Opens itself at the end of the scope, so that a failed check does not hang the run.
 class TestGate {
  public:
@@ -87,6 +117,44 @@ struct ChildResult {
   int signal = 0;
 };
 ChildResult run_child(const char* name, std::vector<std::pair<std::string, std::string>> environment = {});
+
+// A child that runs beside the test. Both send each other plain values.
+class Peer {
+ public:
+  explicit Peer(const char* name, std::vector<std::pair<std::string, std::string>> environment = {});
+  ~Peer();  // ends a child that still runs
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  template <class T>
+  void send(const T& value) {
+    REQUIRE(transfer(&value, sizeof(value), true));
+  }
+  template <class T>
+  T receive() {
+    T value{};
+    REQUIRE_MESSAGE(transfer(&value, sizeof(value), false), "the child ended: see its message above");
+    return value;
+  }
+  int pid() const { return pid_; }
+  ChildResult wait();
+  void kill();
+
+ private:
+  bool transfer(const void* bytes, size_t count, bool out);
+  int pid_ = -1, in_ = -1, out_ = -1;
+};
+// The same in the child. False when the parent has ended.
+bool send_bytes(const void* bytes, size_t count);
+bool receive_bytes(void* bytes, size_t count);
+template <class T>
+bool send(const T& value) {
+  return send_bytes(&value, sizeof(value));
+}
+template <class T>
+bool receive(T& value) {
+  return receive_bytes(&value, sizeof(value));
+}
+
 // For main(): the exit code when the arguments ask for a child, else -1.
 int child_main(int argc, char** argv);
 
