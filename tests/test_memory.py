@@ -6,10 +6,12 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+from collections.abc import Iterator
 
 import pytest
 import torch
 from conftest import Run
+from same_as_cpu import DTYPES
 from torch.utils.data import DataLoader
 
 import cookbook_backend
@@ -33,12 +35,17 @@ def test_allocation_is_counted_and_given_back(device: torch.device) -> None:
     assert allocated(device) == before
 
 
-def test_without_a_cache_each_tensor_is_a_driver_call(device: torch.device) -> None:
+def test_what_tensors_cost_the_driver(device: torch.device) -> None:
+    torch.empty(100, device=device)
+    expected = (10, 10, 0)
+    # if COOKBOOK_CHAPTER >= 4
+    expected = (0, 0, 0)  # the cache
+    # endif
     _C.reset_counters(device.index)
     for _ in range(10):
         torch.empty(100, device=device)
     counters = _C.counters(device.index)
-    assert (counters["allocations"], counters["frees"], counters["synchronizations"]) == (10, 10, 0)
+    assert (counters["allocations"], counters["frees"], counters["synchronizations"]) == expected
 
 
 def test_peaks_and_resets(device: torch.device) -> None:
@@ -97,6 +104,21 @@ def test_resize_keeps_content(device: torch.device) -> None:  # B21
     assert out.sum().item() == 0
 
 
+def test_a_resize_that_fails_changes_nothing(device: torch.device) -> None:
+    x = torch.arange(6.0, device=device).view(2, 3).t()
+    huge = (1 << 20, 1 << 10, 1 << 10, 2)
+    for sizes, format, error in (
+        (huge, torch.contiguous_format, "out of memory"),
+        (huge, torch.channels_last, "out of memory"),
+        ((9, 9), torch.channels_last, "required rank 4 tensor"),
+        ((9, 9), torch.preserve_format, "Unsupported memory format"),
+    ):
+        with pytest.raises(RuntimeError, match=error):
+            x.resize_(sizes, memory_format=format)
+        assert (x.shape, x.stride()) == ((3, 2), (1, 3))
+    assert torch.equal(x.cpu(), torch.arange(6.0).view(2, 3).t())
+
+
 def test_storage_resize(device: torch.device) -> None:  # B21
     x = torch.arange(4.0, device=device)
     storage = x.untyped_storage()
@@ -116,6 +138,51 @@ def test_set_and_storage_slices(device: torch.device) -> None:  # B30
     assert y.tolist() == [[2, 3], [5, 6]]
     assert x.untyped_storage()[0:4].device == device
     assert torch.empty(3, device=device).set_().numel() == 0
+
+
+def test_set_grows_a_storage_that_is_too_small(device: torch.device) -> None:
+    """Core's function for the CPU would grow it as host memory, and end the process."""
+    for place in ("cpu", device):
+        base = torch.arange(4.0, device=place)
+        x = torch.empty(0, device=place).set_(base.untyped_storage(), 2, (3, 2), (2, 1))
+        assert base.untyped_storage().nbytes() == 32
+        assert x.device == base.device
+        assert x.data_ptr() == base.data_ptr() + 8
+        assert x[0].tolist() == [2, 3]
+        assert x.stride() == (2, 1)
+        assert base.tolist() == [0, 1, 2, 3]
+
+
+def test_a_set_that_fails_changes_nothing(device: torch.device) -> None:
+    x, y = torch.arange(4.0, device=device), torch.arange(3.0, device=device)
+    address = x.data_ptr()
+    for offset, sizes, strides in ((0, (1 << 40,), (1,)), (1 << 40, (1,), (1,)), (2, (2, 1), (1 << 40, 1))):
+        with pytest.raises(torch.OutOfMemoryError):
+            x.set_(y.untyped_storage(), offset, sizes, strides)
+        assert (x.data_ptr(), x.stride(), x.storage_offset()) == (address, (1,), 0)
+        assert (x.tolist(), y.tolist()) == ([0, 1, 2, 3], [0, 1, 2])
+    with pytest.raises(RuntimeError, match="rank 4"):
+        x.resize_(2, 2, memory_format=torch.channels_last)
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_resize_as_the_cpu_does(device: torch.device) -> None:
+    results = []
+    for place in ("cpu", device):
+        x = torch.arange(24.0, device=place).view(2, 3, 4)
+        seen: list[object] = [x[:, 1].resize_(2, 3).stride(), x.mT.resize_(2, 4, 3).stride()]
+        expanded = torch.ones(1, device=place).expand(5)
+        seen += [expanded.resize_(5).stride(), expanded.untyped_storage().nbytes()]
+        last = torch.empty(0, device=place).resize_(2, 3, 4, 5, memory_format=torch.channels_last)
+        seen += [last.stride(), last.untyped_storage().nbytes()]
+        for sizes in ((-2,), (1 << 62, 4)):
+            with pytest.raises(RuntimeError, match="overflow|negative"):
+                x.resize_(sizes)
+            x.resize_(2, 3, 4)  # core's tensor has them now
+        with pytest.raises(RuntimeError, match="Unsupported memory format"):
+            torch.ones(2, device=place).resize_(2, memory_format=torch.preserve_format)
+        results.append(seen)
+    assert results[0] == results[1]
 
 
 def test_empty_tensors_have_no_memory(device: torch.device) -> None:  # B21
@@ -242,3 +309,88 @@ def test_kernels_follow_the_programs_threads(run_python: Run) -> None:
         print(one - small, threads_after(lambda: x @ x) > one)  # how many more is the math library's choice
     """)
     assert done.stdout == "0 True\n", done.stderr
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def resized(device: str, dtype: torch.dtype) -> torch.Tensor:
+    return torch.ones(3, device=device).to(dtype).resize_(2, 5)
+
+
+UNWRITTEN = {
+    "empty": lambda device, dtype: torch.empty(5, device=device, dtype=dtype),
+    "channels last": lambda device, dtype: torch.empty(
+        2, 3, 2, 2, device=device, dtype=dtype, memory_format=torch.channels_last
+    ),
+    "strided": lambda device, dtype: torch.empty_strided((2, 3), (1, 2), device=device, dtype=dtype),
+    "permuted": lambda device, dtype: torch.empty_permuted((2, 3), (1, 0), device=device, dtype=dtype),
+    "like": lambda device, dtype: torch.empty_like(torch.ones(2, 3, device=device, dtype=dtype).t()),
+    "resized": resized,
+    "nothing": lambda device, dtype: torch.empty(0, device=device, dtype=dtype),
+}
+
+
+@pytest.mark.usefixtures("deterministic")
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float8_e4m3fn, torch.uint16], ids=str)
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_unwritten_memory_is_filled_in_deterministic_mode(name: str, dtype: torch.dtype) -> None:
+    expected = UNWRITTEN[name]("cpu", dtype)
+    actual = UNWRITTEN[name]("cookbook", dtype)
+    assert actual.stride() == expected.stride()
+    raw = torch.uint16 if dtype == torch.uint16 else torch.uint8
+    if dtype.is_floating_point or dtype.is_complex:
+        assert torch.equal(actual.cpu().to(torch.complex64).isnan(), expected.to(torch.complex64).isnan())
+    else:
+        assert torch.equal(actual.cpu().contiguous().view(raw), expected.contiguous().view(raw))
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_results_of_operators_are_not_filled_first() -> None:
+    x = torch.ones(4, device="cookbook")
+    cookbook_backend._C.reset_counters(0)
+    x + x
+    assert cookbook_backend._C.counters(0)["launches"] == 1
+
+
+def test_a_module_keeps_its_parameters_when_it_moves() -> None:
+    """What an optimizer made before `.to()` holds are the parameters themselves, as on every device of core's list."""
+    module = torch.nn.LSTM(3, 2)
+    parameters, twin = list(module.parameters()), copy.deepcopy(module)
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    module(torch.ones(1, 3))[0].sum().backward()
+    for place in ("cookbook:1", "cpu", "cookbook:0"):
+        module.to(place)
+        assert all(now is before for now, before in zip(module.parameters(), parameters, strict=True))
+        assert all(p.device == p.grad.device == torch.device(place) for p in parameters if p.grad is not None)
+    optimizer.zero_grad()
+    module(torch.ones(1, 3, device="cookbook"))[0].sum().backward()
+    optimizer.step()
+    twin(torch.ones(1, 3))[0].sum().backward()
+    torch.optim.SGD(twin.parameters(), lr=0.5).step()
+    for ours, cpu in zip(module.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.detach().cpu(), cpu.detach())
+
+
+def test_data_may_come_from_the_other_side() -> None:
+    x = torch.ones(3)
+    x.data = torch.full((2, 2), 4.0, device="cookbook:1")
+    assert x.device == torch.device("cookbook:1")
+    assert (x + 1).tolist() == [[5, 5], [5, 5]]
+    x.data = torch.zeros(2)
+    assert x.device.type == "cpu"
+    assert (x + 1).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["meta", "sparse"])
+def test_data_of_another_kind_is_refused(kind: str) -> None:
+    other = torch.ones(2, device="meta") if kind == "meta" else torch.eye(2).to_sparse()
+    for device in ("cpu", "cookbook"):
+        x = torch.ones(2, device=device)
+        with pytest.raises(RuntimeError, match="incompatible tensor type"):
+            x.data = other
+        assert x.tolist() == [1, 1]

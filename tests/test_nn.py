@@ -164,6 +164,47 @@ def test_normalization_in_channels_last(name: str) -> None:
     assert check(with_gradients(function), image(*shape, last=True), *(image(*s) for s in others))
 
 
+def gaps(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.repeat_interleave(tensor, 2, dim=-1)[..., ::2]
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("layout", ["gaps", "permuted", "gaps in channels last", "expanded"])
+def test_batch_norm_of_strided_inputs(layout: str, train: bool) -> None:
+    """The CPU's kernel for `out` would leave `save_mean` unwritten here."""
+    x = {
+        "gaps": gaps(image(2, 4, 3, 5)),
+        "permuted": image(3, 5, 2, 4).permute(2, 3, 0, 1),
+        "gaps in channels last": gaps(image(2, 4, 3, 5, last=True)),
+        "expanded": image(2, 4, 3, 1).expand(2, 4, 3, 5),
+    }[layout]
+    mean, variance = image(4), image(4).abs() + 1
+    assert check(lambda a, m, v: F.batch_norm(a, m, v, training=train), x, mean, variance)
+    assert check(
+        with_gradients(lambda a, w: F.batch_norm(a, mean.to(a), variance.to(a), w, w, training=train)), x, mean
+    )
+
+
+@pytest.mark.parametrize("source", ["contiguous", "last", "gaps"])
+@pytest.mark.parametrize("target", ["contiguous", "last", "gaps"])
+def test_batch_norm_into_any_layout(source: str, target: str) -> None:
+    """Against the functional form: `out=` on the CPU is wrong when the two layouts differ."""
+    make = {
+        "contiguous": lambda: image(2, 4, 3, 5),
+        "last": lambda: image(2, 4, 3, 5, last=True),
+        "gaps": lambda: gaps(image(2, 4, 3, 5)),
+    }
+    x = make[source]()
+    expected = torch.native_batch_norm(x.contiguous(), None, None, None, None, True, 0.1, 1e-5)
+    saved = [torch.empty(0, device="cookbook") for _ in range(2)]
+    out = torch.empty_strided(make[target]().shape, make[target]().stride(), device="cookbook")
+    results = torch.native_batch_norm(
+        x.to("cookbook"), None, None, None, None, True, 0.1, 1e-5, out=(out, saved[0], saved[1])
+    )
+    for actual, wanted in zip(results, expected, strict=True):
+        assert_close(actual.cpu(), wanted)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_float32_weights_beside_half_precision(dtype: torch.dtype) -> None:
     x, w = image(4, 4, 5, 2, dtype=dtype), image(4)

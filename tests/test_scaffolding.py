@@ -185,6 +185,22 @@ def test_import_orders(run_python: Run, imports: str) -> None:  # B78
     assert done.stdout == "2\n", done.stderr
 
 
+def test_a_backend_that_does_not_load_is_a_warning(run_python: Run) -> None:  # B79
+    done = run_python(
+        """
+        import sys, torch, cookbook_autoload
+        sys.modules["cookbook_backend._C"] = None  # as if it were not there
+        cookbook_autoload.autoload()
+        print(hasattr(torch, "cookbook"), "cookbook_backend" in sys.modules)
+    """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert done.stdout == "False False\n", done.stderr
+    assert (
+        "RuntimeWarning: torch has no device 'cookbook': ImportError: cookbook_backend's native module" in done.stderr
+    )
+
+
 def test_second_backend_is_refused_with_advice(run_python: Run) -> None:  # B84
     done = run_python(
         """

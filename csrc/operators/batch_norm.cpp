@@ -3,6 +3,7 @@
 // Batch norm. Not structured, so shape, dtype and strides of the results are worked out here, as core does for the CPU.
 // The running statistics are inputs that the kernel writes: in stream order, so the next step reads the new ones.
 #include <ATen/native/cpu/mixed_data_type.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm_backward_native.h>
 #include <ATen/ops/native_batch_norm_native.h>
 #include <torch/library.h>
@@ -51,8 +52,14 @@ void batch_norm_into(const at::Tensor& out, const at::Tensor& save_mean, const a
   launch<"batch_norm", [](at::Tensor& out, at::Tensor& save_mean, at::Tensor& save_invstd, const at::Tensor& input,
                           const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
                           const OptionalTensor& variance, bool train, double momentum, double eps) {
-    at::native::batch_norm_cpu_out(input, weight, bias, mean, variance, train, momentum, eps, out, save_mean,
+    // Core's function goes through input and output in one order. It is wrong, on the CPU too, when their formats
+    // differ, and leaves `save_mean` as it was when the input has gaps.
+    const c10::MemoryFormat format = layout_of(out);
+    const at::Tensor dense = input.contiguous(format);
+    at::Tensor written = out.is_contiguous(format) ? out : at::empty_like(dense);
+    at::native::batch_norm_cpu_out(dense, weight, bias, mean, variance, train, momentum, eps, written, save_mean,
                                    save_invstd);
+    if (!written.is_same(out)) out.copy_(written);
   }>(out, save_mean, save_invstd, input, weight, bias, mean, variance, train, momentum, eps);
 }
 

@@ -17,6 +17,9 @@
 #include "operators/launch.h"
 #include "operators/on_device.h"
 #include "operators/resize.h"
+#if COOKBOOK_CHAPTER >= 4
+#include "scaffolding/pinned.h"
+#endif
 #include "scaffolding/storage.h"
 
 namespace cookbook {
@@ -38,6 +41,15 @@ void strided_copy(const at::Tensor& dst, const at::Tensor& src) {
   }>(dst, src, dst.is_conj(), dst.is_neg(), src.is_conj(), src.is_neg());
 }
 
+#if COOKBOOK_CHAPTER >= 4
+// %% copy-keep
+// A pinned block may be freed while the copy is queued; it must not serve another tensor before the copy has run. For
+// memory that is not pinned this does nothing, and needs to do nothing: its copies wait.
+void keep_until_passed(const at::Tensor& host, c10::Device device) {
+  pinned_allocator().record_event(const_cast<void*>(host.const_data_ptr()), host.storage().data_ptr().get_context(),
+                                  current_stream(device.index()));
+}
+#endif
 // %% copy-bytes
 bool on_device(const at::Tensor& tensor) { return tensor.is_privateuseone(); }
 
@@ -54,6 +66,11 @@ void move_bytes(const at::Tensor& dst, const at::Tensor& src, bool non_blocking)
   const auto kind = to_host     ? cookbookMemcpyDeviceToHost
                     : from_host ? cookbookMemcpyHostToDevice
                                 : cookbookMemcpyDeviceToDevice;
+#if COOKBOOK_CHAPTER >= 4
+  // Before the copy is queued: a copy that nobody noted would be the hazard itself.
+  if (non_blocking && to_host) keep_until_passed(dst, device);
+  if (non_blocking && from_host) keep_until_passed(src, device);
+#endif
   // Without non_blocking the caller may read or change host memory as soon as this returns.
   const auto copy = !non_blocking && (to_host || from_host) ? &cookbookMemcpy : &cookbookMemcpyAsync;
   check(copy(dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes(), kind, current_handle(device.index())));

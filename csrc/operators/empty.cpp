@@ -2,7 +2,9 @@
 // %% empty-new
 #include "operators/empty.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/TensorFactories.h>
 #include <torch/library.h>
 
 #include "operators/on_device.h"
@@ -30,12 +32,22 @@ void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_me
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
+// What torch.use_deterministic_algorithms promises: memory that nobody has written holds NaN, or the largest integer.
+// Only what a program asks for; outputs that a kernel writes come from the functions above.
+at::Tensor filled_if_deterministic(at::Tensor tensor) {
+  const at::Context& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+  return tensor;
+}
+
 at::Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
                                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                                std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
   check_options(layout, pin_memory);
   const OnDevice guard(device.value_or(c10::Device(kDeviceType)));
-  return empty(sizes, c10::dtype_or_default(dtype), format);
+  return filled_if_deterministic(empty(sizes, c10::dtype_or_default(dtype), format));
 }
 
 at::Tensor empty_with_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<c10::ScalarType> dtype,
@@ -43,7 +55,7 @@ at::Tensor empty_with_strides(c10::IntArrayRef sizes, c10::IntArrayRef strides, 
                               std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   const OnDevice guard(device.value_or(c10::Device(kDeviceType)));
-  return empty_strided(sizes, strides, c10::dtype_or_default(dtype));
+  return filled_if_deterministic(empty_strided(sizes, strides, c10::dtype_or_default(dtype)));
 }
 
 // %% empty-register

@@ -31,7 +31,7 @@ struct SmallFill {
   }
 };
 
-bool fill_small(const c10::TensorImpl& self, const c10::Scalar& value) {
+bool fill_small(c10::TensorImpl& self, const c10::Scalar& value) {
   using Kernel = SmallKernel<"fill_", SmallFill>;
   SmallArguments args;
   if (!self.is_contiguous() || !Kernel::open(self, args) || !as_double(value, args.number)) return false;

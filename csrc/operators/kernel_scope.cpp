@@ -6,15 +6,31 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <atomic>
+#include <utility>
 
 namespace cookbook {
 
+namespace {
+thread_local Scratch* scratch = nullptr;
+
+// A host thread that waits runs kernels too, and a program may start many of them. A stream's thread may end after
+// ATen's own statics are gone: it leaves its tensors as they are.
+struct EndOfThread {
+  ~EndOfThread() {
+    if (!cookbookOnStreamThread()) delete std::exchange(scratch, nullptr);
+  }
+};
+}  // namespace
+
 Scratch& Scratch::of_this_thread() {
-  // Never destroyed: a stream's thread may end after ATen's own statics are gone.
-  static thread_local Scratch* scratch = new Scratch;
+  if (scratch == nullptr) [[unlikely]] {
+    static thread_local const EndOfThread end;
+    scratch = new Scratch;
+  }
   return *scratch;
 }
 
+// %% scratch-view
 at::Tensor& Scratch::view(void* data, size_t bytes, c10::ScalarType dtype, c10::IntArrayRef sizes,
                           c10::IntArrayRef strides) {
   if (used_ == slots_.size()) slots_.emplace_back();

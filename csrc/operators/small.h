@@ -86,12 +86,12 @@ struct SmallKernel {
 
   // %% small-launch
   // For an `out` that the short way may write. False: not for this kernel.
-  static bool open(const c10::TensorImpl& out, SmallArguments& args) {
+  static bool open(c10::TensorImpl& out, SmallArguments& args) {
     const int64_t count = out.numel();
     args.dtype = c10::typeMetaToScalarType(out.dtype());
     if (count == 0 || count > kSmall || (args.dtype != c10::kFloat && args.dtype != c10::kDouble)) return false;
     args.count = static_cast<int32_t>(count);
-    args.out = out.data();
+    args.out = out.mutable_data();
     return args.out != nullptr;
   }
   static bool operand(const at::Tensor& tensor, const void*& address, double& number) {
@@ -106,7 +106,7 @@ struct SmallKernel {
   // On the short way, where at least one operand is on the device. `rest`: what the operator has beside its operands.
   template <class... Rest>
   static bool launch(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const Rest&... rest) {
-    const c10::TensorImpl& impl = *out.unsafeGetTensorImpl();
+    c10::TensorImpl& impl = *out.unsafeGetTensorImpl();
     SmallArguments args;
     if (!Small::takes(rest...) || !open(impl, args)) return false;
     if (!operand(a, args.a, args.number) || !operand(b, args.b, args.number)) return false;

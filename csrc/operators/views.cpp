@@ -6,11 +6,11 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
-#include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/util/DimVector.h>
 #include <torch/library.h>
 
 #include "operators/empty.h"
@@ -20,17 +20,33 @@
 namespace cookbook {
 namespace {
 
+// %% views-set
+// Core's set_storage_cpu_, which grows a storage that has no room for the sizes as host memory, with another end.
 at::Tensor& set_storage(at::Tensor& self, c10::Storage source, int64_t offset, c10::IntArrayRef sizes,
                         c10::IntArrayRef strides) {
-  return at::native::set_storage_cpu_(self, std::move(source), offset, sizes, strides);
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  const c10::Storage storage_before = self.storage();
+  const int64_t offset_before = impl->storage_offset();
+  const c10::DimVector sizes_before(impl->sizes()), strides_before(impl->strides());
+  try {
+    at::native::checkSetStorage(self, std::move(source), offset, sizes, strides);
+    impl->set_storage_offset(offset);
+    const auto given = strides.data() != nullptr ? at::OptionalIntArrayRef(strides) : std::nullopt;
+    at::native::resize_impl_cpu_(impl, sizes, given, /*resize_storage=*/false);
+    make_room(*impl);
+  } catch (...) {
+    impl->set_storage_keep_dtype(storage_before);
+    impl->set_sizes_and_strides(sizes_before, strides_before, offset_before);
+    throw;
+  }
+  return self;
 }
 at::Tensor& set_whole_storage(at::Tensor& self, c10::Storage source) {
   const auto elements = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
-  return at::native::set_storage_cpu_(self, std::move(source), 0, {elements}, {});
+  return set_storage(self, std::move(source), 0, {elements}, {});
 }
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
-  return at::native::set_storage_cpu_(self, source.storage(), source.storage_offset(), source.sizes(),
-                                      source.strides());
+  return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 // Empties a tensor: a new storage of no bytes.
 at::Tensor& set_nothing(at::Tensor& self) {

@@ -2,6 +2,9 @@
 // %% allocator-free
 #include "scaffolding/allocator.h"
 
+#if COOKBOOK_CHAPTER >= 4
+#include "runtime/caching_allocator.h"
+#endif
 #include "scaffolding/device.h"
 #include "scaffolding/error.h"
 #include "scaffolding/stream.h"
@@ -82,7 +85,13 @@ class DirectAllocator final : public c10::DeviceAllocator {
 }  // namespace
 
 // %% allocator-register
+#if COOKBOOK_CHAPTER >= 4
+c10::DeviceAllocator& allocator() { return caching_allocator(); }
+
+c10::DeviceAllocator& direct_allocator() {
+#else
 c10::DeviceAllocator& allocator() {
+#endif
   // Never destroyed: tensors that outlive static destructors still free their memory.
   static DirectAllocator* const instance = new DirectAllocator;
   return *instance;

@@ -9,5 +9,10 @@ namespace cookbook {
 
 // The one allocator of all devices. It allocates on the current device, in the order of its current stream.
 c10::DeviceAllocator& allocator();
+#if COOKBOOK_CHAPTER >= 4
+
+// Chapter 1's, for the default stream only: what the cache is measured against.
+c10::DeviceAllocator& direct_allocator();
+#endif
 
 }  // namespace cookbook

@@ -41,6 +41,11 @@ void check(cookbookError_t error, std::source_location where) {
 // %% error-warn
 void warn(cookbookError_t error, std::source_location where) noexcept {
   if (error == cookbookSuccess) return;
+#if COOKBOOK_CHAPTER >= 4
+  // A forked child drops what it inherited. All of it is the parent's: there is nothing to give back, and nothing to
+  // say.
+  if (error == cookbookErrorForked) return;
+#endif
   try {
     // A warning can throw too: Python may have been told to turn warnings into errors.
     TORCH_WARN(message(error), " (in ", where.function_name(), ")");

@@ -4,6 +4,12 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#if COOKBOOK_CHAPTER >= 4
+#include "runtime/capture.h"
+#include "runtime/events.h"
+#include "runtime/streams.h"
+#include "scaffolding/allocator.h"
+#endif
 #include "scaffolding/device.h"
 #include "scaffolding/error.h"
 #include "scaffolding/stream.h"
@@ -35,6 +41,34 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     return Stream(Stream::DEFAULT, Device(kDeviceType, resolve(device)));
   }
   Stream exchangeStream(Stream stream) const override { return exchange_stream(stream); }
+
+#if COOKBOOK_CHAPTER >= 4
+  // %% guard-new-streams
+  // torch.Stream(device, priority=...). Who gets it may copy it and forget it: a pooled stream has no owner.
+  Stream getNewStream(Device device, int priority) const override { return new_stream(resolve(device), priority); }
+  // Where c10d and futures run what they do behind the program's back.
+  Stream getStreamFromGlobalPool(Device device, bool high_priority) const override {
+    const DeviceIndex index = resolve(device);
+    return new_stream(index, high_priority ? stream_priorities(index).greatest : 0);
+  }
+  void* getStreamNativeHandle(const Stream stream) const override { return handle(stream); }
+  // Core's default says no: torch.Stream.is_capturing() and whoever must not wait during a capture ask here.
+  bool isStreamCapturing(const Stream& stream) const override { return capture_of(handle(stream)) != 0; }
+
+  // %% guard-events
+  void record(void** event, const Stream& stream, DeviceIndex index, c10::EventFlag flag) const override {
+    record_event(event, stream, index, flag);
+  }
+  void block(void* event, const Stream& stream) const override { block_stream(event, stream); }
+  bool queryEvent(void* event) const override { return query_event(event); }
+  void synchronizeEvent(void* event) const override { synchronize_event(event); }
+  double elapsedTime(void* begin, void* end, DeviceIndex) const override { return elapsed_time(begin, end); }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override { destroy_event(event); }
+  // Core's default does nothing, without a word: a block that a side stream still reads would be handed out again.
+  void recordDataPtrOnStream(const c10::DataPtr& data, const Stream& stream) const override {
+    allocator().recordStream(data, stream);
+  }
+#endif
 
   // %% guard-waits
   bool queryStream(const Stream& stream) const override {

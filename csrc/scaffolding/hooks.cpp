@@ -4,6 +4,9 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#if COOKBOOK_CHAPTER >= 4
+#include "runtime/generator.h"
+#endif
 #include "scaffolding/device.h"
 #include "scaffolding/error.h"
 #if COOKBOOK_CHAPTER >= 2
@@ -65,6 +68,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage.unsafeGetStorageImpl(), bytes);
   }
+#endif
+#if COOKBOOK_CHAPTER >= 4
+  // %% hooks-generators
+  const at::Generator& getDefaultGenerator(DeviceIndex index) const override { return default_generator(index); }
+  at::Generator getNewGenerator(DeviceIndex index) const override { return new_generator(index); }
 #endif
   // %% hooks-end
 };
