@@ -1,19 +1,9 @@
 # chapter 1
-# %% autoload
+# %% import-torch
 """The Python side of the `cookbook` device: `import torch` makes it known, `torch.cookbook` is this package."""
 
 from __future__ import annotations
 
-
-def _autoload() -> None:
-    """Do nothing: PyTorch's entry point for backends calls it, and importing this package has done the work.
-
-    It stands above `import torch` because `import cookbook_backend` runs first in some programs: importing PyTorch then
-    comes back here for the entry point while this module is only half made.
-    """
-
-
-# %% import-torch
 import torch
 from torch.utils.backend_registration import rename_privateuse1_backend
 
@@ -29,8 +19,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"cookbook_backend's native module does not load: {error}. If this is the source folder, build it first "
-        "(pip install --no-build-isolation .), or start Python elsewhere. TORCH_DEVICE_BACKEND_AUTOLOAD=0 lets you "
-        "import torch without it."
+        "(pip install --no-build-isolation .), or start Python elsewhere"
     ) from error
 
 # %% device-functions
@@ -62,6 +51,9 @@ def set_device(device: int | str | torch.device) -> None:
         torch.AcceleratorError: there is no device with this index.
     """
     _C.set_device(_index(device, default=-1))
+    # if COOKBOOK_CHAPTER >= 6
+    _lazy_init()  # as CUDA does: whoever has chosen a device keeps it (torch.distributed's DeviceMesh asks)
+    # endif
 
 
 def synchronize(device: int | str | torch.device | None = None) -> None:
@@ -119,10 +111,18 @@ def _lazy_init() -> None:
             "Cannot re-initialize the cookbook device in a forked subprocess: its threads did not survive the fork. "
             "Use the 'spawn' start method of multiprocessing."
         )
+    # if COOKBOOK_CHAPTER >= 6
+    global _asked_for
+    _asked_for = True
+    # endif
 
 
 def is_initialized() -> bool:
-    """Return whether the device can be used: always, but in a forked child."""
+    """Return whether the device is in use and can be used. A forked child cannot use what its parent has used."""
+    # if COOKBOOK_CHAPTER >= 6
+    if not (is_available() and (_asked_for or any(map(_C.has_context, range(device_count()))))):
+        return False
+    # endif
     return not _C.is_forked_child()
 
 
@@ -130,6 +130,20 @@ def _is_in_bad_fork() -> bool:
     return _C.is_forked_child()
 
 
+# if COOKBOOK_CHAPTER >= 6
+_asked_for = False
+
+
+def init() -> None:
+    """Make the device ready, which its first use does by itself; code written for CUDA calls this.
+
+    Raises:
+        RuntimeError: this is a forked child of a process that has used the device.
+    """
+    _lazy_init()
+
+
+# endif
 # %% register
 def _register() -> None:
     # The name first: everything after it looks the device up by its name.
@@ -158,4 +172,128 @@ __all__ += ["fallback"]
 
 # Handlers run in reverse order: this one before the streams' threads are joined, since it still runs kernels.
 atexit.register(_C.flush_autograd)
+# endif
+# if COOKBOOK_CHAPTER >= 4
+# %% streams
+from .streams import (
+    Event,
+    Stream,
+    current_stream,
+    default_stream,
+    external_stream,
+    set_stream,
+    stream,
+    stream_priority,
+    stream_priority_range,
+)
+
+__all__ += ["Event", "Stream", "current_stream", "default_stream", "external_stream", "set_stream", "stream"]
+__all__ += ["stream_priority", "stream_priority_range"]
+# %% memory
+from . import _gpu_trace as _gpu_trace
+from . import memory as memory
+from .memory import *  # noqa: F403
+
+__all__ += ["memory", *memory.__all__]
+# %% random
+from . import random as random
+from .random import (
+    default_generators,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+
+__all__ += ["default_generators", "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed"]
+__all__ += ["manual_seed_all", "random", "seed", "seed_all", "set_rng_state", "set_rng_state_all"]
+
+# %% checkpointing
+# torch.utils.checkpoint looks for this name before it saves a device's random state. Without it it saves nothing, says
+# nothing, and dropout draws another mask when the forward runs again in the backward.
+_initialized = True
+
+
+_amp_dtypes: list[torch.dtype] = []
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Return the dtypes that `torch.autocast("cookbook", dtype=...)` takes; with another one it warns and stays off.
+
+    Checkpointing enters autocast in every backward, also where it is off, and needs this function to be there.
+    """
+    return list(_amp_dtypes)
+
+
+# endif
+# if COOKBOOK_CHAPTER >= 4
+# %% pinned-memory
+from .host_memory import (
+    empty_host_cache,
+    host_memory_stats,
+    reset_accumulated_host_memory_stats,
+    reset_peak_host_memory_stats,
+)
+
+__all__ += ["empty_host_cache", "host_memory_stats"]
+__all__ += ["reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"]
+# endif
+# if COOKBOOK_CHAPTER >= 4
+# %% between-processes
+from .multiprocessing import ipc_collect, ipc_stats
+
+__all__ += ["ipc_collect", "ipc_stats"]
+# endif
+# if COOKBOOK_CHAPTER >= 4
+# %% graphs
+from .graphs import is_current_stream_capturing
+
+__all__ += ["is_current_stream_capturing"]
+# endif
+# if COOKBOOK_CHAPTER >= 4
+# %% foreign-memory
+from . import dlpack as dlpack
+from .dlpack import from_dlpack, from_pointer
+
+__all__ += ["dlpack", "from_dlpack", "from_pointer"]
+
+# Before the streams' threads are joined: owners of memory that the streams still use are let go of behind them.
+atexit.register(_C.finish_foreign)
+# endif
+# if COOKBOOK_CHAPTER >= 6
+# %% mixed-precision
+from . import amp as amp
+
+__all__ += ["amp", "get_amp_supported_dtype"]
+# Those in which the kernels of the lower-precision list compute.
+_amp_dtypes += [torch.bfloat16, torch.float16]
+# endif
+# if COOKBOOK_CHAPTER >= 6
+# %% lookups
+# The names under which PyTorch and libraries look for the rest: docs/device-module.md lists them.
+from . import _utils as _utils
+from .devices import (
+    DeviceProperties,
+    device_of,
+    get_device_capability,
+    get_device_properties,
+    is_bf16_supported,
+)
+from .devices import _sleep as _sleep
+from .memory_report import memory_summary
+from .metadata import get_metadata, set_metadata
+from .random import _get_generator as _get_generator
+
+__all__ += ["DeviceProperties", "device_of", "get_device_capability", "get_device_properties", "get_metadata", "init"]
+__all__ += ["is_bf16_supported", "is_initialized", "memory_summary", "set_metadata"]
+# %% generated-methods
+from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
+
+# `tensor.cookbook()`, `tensor.is_cookbook`, and the same of modules, packed sequences and storages.
+generate_methods_for_privateuse1_backend(for_storage=True)
 # endif

@@ -47,3 +47,33 @@ def run_python() -> Run:
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Each device in turn."""
     return torch.device(request.param)
+
+
+# if COOKBOOK_CHAPTER >= 4
+import faulthandler
+
+
+@pytest.fixture
+def time_limit() -> Iterator[None]:
+    """End the test process with the stacks of all threads when a test takes longer than a minute: it hangs."""
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+# Whatever happens to the test, its gates are open at the end.
+@pytest.fixture
+def gate() -> Iterator[Callable[[torch.Stream], cookbook_backend._C.Gate]]:
+    """A function that closes a gate in a stream: work queued behind it waits until the gate it returns is opened."""
+    gates: list[cookbook_backend._C.Gate] = []
+
+    def close(stream: torch.Stream) -> cookbook_backend._C.Gate:
+        gates.append(cookbook_backend._C.Gate(stream))
+        return gates[-1]
+
+    yield close
+    for made in gates:
+        made.open()
+
+
+# endif

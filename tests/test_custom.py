@@ -63,6 +63,9 @@ def test_pytorchs_own_checks_pass(device: str) -> None:
     checks = ["test_schema", "test_faketensor"]
     if device == "cpu":
         checks.append("test_autograd_registration")
+    # if COOKBOOK_CHAPTER >= 4
+    checks.append("test_aot_dispatch_dynamic")
+    # endif
     for grad in (False, True):
         results = torch.library.opcheck(rms_norm.default, inputs(device, grad=grad), test_utils=checks)
         assert set(results.values()) == {"SUCCESS"}, results

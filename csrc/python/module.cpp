@@ -14,6 +14,17 @@
 #if COOKBOOK_CHAPTER >= 2
 #include "operators/kernel_scope.h"
 #endif
+#if COOKBOOK_CHAPTER >= 4
+#include "python/foreign.h"
+#include "python/ipc.h"
+#include "python/memory.h"
+#include "python/pinned.h"
+#include "python/random.h"
+#include "python/streams.h"
+#endif
+#if COOKBOOK_CHAPTER >= 6
+#include "python/tensors.h"
+#endif
 #include "scaffolding/device.h"
 #include "scaffolding/error.h"
 #include "scaffolding/hooks.h"
@@ -85,7 +96,14 @@ py::object call_under_guard(int device, const py::function& function) {
 // Every call that may block releases the GIL; a thread that waits for the device must not stop the others.
 void synchronize(int device) { check(cookbookDeviceSynchronize(device)); }
 void reset(int device) { check(cookbookDeviceReset(device)); }
+#if COOKBOOK_CHAPTER < 4
 void shutdown() { check(cookbookShutdown()); }
+#else
+// A forked child has the handler and no threads to join.
+void shutdown() {
+  if (!cookbookIsForkedChild()) check(cookbookShutdown());
+}
+#endif
 
 #if COOKBOOK_CHAPTER >= 3
 // %% module-fallback
@@ -143,6 +161,19 @@ PYBIND11_MODULE(_C, m) {
   def(m, "fallback_report", &report);
   def(m, "reset_fallback_report", &reset_fallback_report);
   def_no_gil(m, "flush_autograd", &flush_autograd);
+#endif
+#if COOKBOOK_CHAPTER >= 4
+  // %% module-bind-runtime
+  bind_memory(m);
+  bind_streams(m);
+  bind_pinned(m);
+  bind_ipc(m);
+  bind_foreign(m);
+  bind_random(m);
+#endif
+#if COOKBOOK_CHAPTER >= 6
+  // %% module-bind-tensors
+  bind_tensors(m);
 #endif
   // %% module-end
 }
