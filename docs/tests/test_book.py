@@ -41,7 +41,10 @@ def test_folders_use_only_earlier_ones() -> None:
 
 def test_chapters_are_numbered_from_one() -> None:
     assert PAGES, "tutorials/ has no chapter-1.md"
-    assert list(stages.chapters(ROOT)) == list(range(1, len(PAGES) + 1))
+    numbers = list(stages.chapters(ROOT))
+    # Chapter 5, distributed, keeps its number until it is written.
+    assert set(range(1, max(numbers) + 1)) - set(numbers) <= {5}
+    assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -85,6 +88,8 @@ def test_a_long_cell_is_named(make: Make, lines: int, complaints: int) -> None:
         ("csrc/operators/a.h", '"cookbook_driver.h"', None),
         ("csrc/operators/a.h", "<ATen/ATen.h>", None),
         ("csrc/python/a.h", '"distributed/b.h"', None),
+        ("tests/cpp/a.cpp", '"runtime/b.h"', None),
+        ("tests/cpp/a.cpp", '"b.h"', None),
     ],
 )
 def test_an_include_against_the_order_is_named(make: Make, path: str, include: str, complaint: str | None) -> None:
