@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOTS = ("csrc", "cookbook_backend", "tests", "CMakeLists.txt", "pyproject.toml")
+ROOTS = ("csrc", "cookbook_backend", "cookbook_autoload", "tests", "CMakeLists.txt", "pyproject.toml")
 DRIVER = "csrc/driver"  # the vendor's side: whole at every stage, no cells
 CPP = (".h", ".cpp")
 # What a file is called in a fence, by its suffix; other files have no cells.
@@ -35,7 +35,7 @@ LANGUAGE = {
 }
 SUFFIXES = tuple(LANGUAGE)
 # The order of the book is the order of dependency: a folder includes itself and what stands before it.
-FOLDERS = ("driver", "scaffolding", "operators", "fallback", "runtime", "distributed", "testing", "python")
+FOLDERS = ("driver", "scaffolding", "operators", "fallback", "runtime", "distributed", "autocast", "testing", "python")
 RAW = 999  # the repository as it lies there; what only exists ">= 999" serves the book's makers, not the backend
 NEVER = 1000
 MANIFEST = ".emitted"

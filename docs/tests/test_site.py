@@ -160,7 +160,8 @@ def copy(browser: webdriver.Chrome, pre: WebElement) -> str:
 
 def test_there_are_chapters() -> None:
     """The other tests walk over the chapters, and none must pass because there is nothing to walk over."""
-    assert list(CHAPTERS) == list(range(1, len(CHAPTERS) + 1))
+    assert next(iter(CHAPTERS)) == 1
+    assert len(CHAPTERS) >= 5
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1440, 900)])
