@@ -96,6 +96,11 @@ KNOWN = (
         (ERRORS,),
     ),
 )
+# if COOKBOOK_CHAPTER >= 4
+# core's `multinomial` asserts what is in the tensor by `_assert_async`, which waits on the CPU only. CUDA does the same.
+ASSERTED = "whether these are probabilities is asserted on the device, which reports it at the next synchronization"
+KNOWN += (Known("multinomial", ASSERTED, (ERRORS,)),)
+# endif
 
 
 def load() -> list[Any]:
