@@ -29,7 +29,7 @@ import stages
 import weave as weaver
 
 BUILD = ROOT / "build"
-GROUPS = ("torch", "build", "test", "docs", "lint")  # torch first: its pin decides what else fits
+GROUPS = ("torch", "build", "test", "recipes", "docs", "lint")  # torch first: its pin decides what else fits
 PAGES = stages.chapters(ROOT)
 LAST = max(PAGES, default=0)
 
@@ -142,7 +142,9 @@ def book(session: nox.Session) -> None:
     run(session, hint, "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *BOOK_TESTS, *session.posargs)
 
 
-BOOK_TESTS = [ROOT / "docs" / "tests" / f"test_{name}.py" for name in ("book", "stages", "built", "new")]
+BOOK_TESTS = [
+    ROOT / "docs" / "tests" / f"test_{name}.py" for name in ("book", "stages", "built", "new", "device_module")
+]
 
 
 # The chapters
@@ -299,7 +301,7 @@ def serve(session: nox.Session) -> None:
 
 @nox.session
 def new(session: nox.Session) -> None:
-    """Start a backend of your own: nox -s new -- mychip --chapter 3 --to ../mychip."""
+    """Start a backend of your own: nox -s new -- mychip --chapter 6 --to ../mychip."""
     where = Path(getattr(session, "invoked_from", os.getcwd()))
     try:
         print(clean.main(ROOT, where, session.posargs), flush=True)
@@ -324,36 +326,53 @@ def lint(session: nox.Session) -> None:
     """Check style and types: ruff, mypy --strict, clang-format."""
     run(session, "run: ruff check --fix .", "ruff", "check", ".")
     run(session, "run: ruff format .", "ruff", "format", "--check", ".")
-    written = ("docs/_ext", "docs/tests", "conf.py", "noxfile.py", "cookbook_backend", "conformance")
+    written = (
+        "docs/_ext",
+        "docs/tests",
+        "conf.py",
+        "noxfile.py",
+        "cookbook_backend",
+        "cookbook_autoload",
+        "conformance",
+    )
     typed = [p for p in written if (ROOT / p).exists()]
     options: list[str | Path] = ["--strict", "--explicit-package-bases", "--cache-dir", BUILD / "mypy"]
     run(session, "mypy names file and line", "mypy", *options, *typed, env={"MYPYPATH": str(ROOT / "docs" / "_ext")})
-    sources = sorted(p for p in stages.files(ROOT, "csrc") if p.suffix in stages.CPP)
+    sources = sorted(p for top in ("csrc", "tests") for p in stages.files(ROOT, top) if p.suffix in stages.CPP)
     run(session, "run: clang-format -i on the files named above", "clang-format", "--dry-run", "-Werror", *sources)
 
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """Test the driver as it is and under the address, undefined-behaviour and thread sanitizers."""
+    """Test the driver as it is and under the address, undefined-behaviour and thread sanitizers; then the runtime."""
     if not any(Path(folder, "doctest", "doctest.h").exists() for folder in ("/usr/include", "/usr/local/include")):
-        session.warn("the driver's tests need the header of doctest: on Debian, install doctest-dev")
+        session.warn("these tests need the header of doctest: on Debian, install doctest-dev")
     for kind in session.posargs or ("none", "address", "undefined", "thread"):
-        work = BUILD / "sanitize" / kind
-        options = {
-            "CMAKE_BUILD_TYPE": "RelWithDebInfo",
-            "COOKBOOK_SANITIZE": "" if kind == "none" else kind,
-            "COOKBOOK_DRIVER_TESTS": "ON",
-        }
-        print(f"nox: the driver's tests, sanitizer: {kind}", flush=True)
-        cmake(session, ROOT / stages.DRIVER, work, options, {})
-        hint = f"see the first failure above; a report of the {kind} sanitizer says what it found and where"
+        options = {"COOKBOOK_SANITIZE": "" if kind == "none" else kind, "COOKBOOK_DRIVER_TESTS": "ON"}
+        sanitized(session, "driver", kind, ROOT / stages.DRIVER, options)
+    # The runtime is compiled against PyTorch's headers, which takes longer: as often as it finds something new.
+    for kind in (k for k in ("address", "thread") if not session.posargs or k in session.posargs):
+        python = str(environment(session) / "bin" / "python")
+        options = {"COOKBOOK_SANITIZE": kind, "Python_EXECUTABLE": python}
+        sanitized(session, "runtime", kind, ROOT / "tests" / "cpp", options)
+
+
+def sanitized(session: nox.Session, what: str, kind: str, source: Path, options: dict[str, str]) -> None:
+    """Build a project's C++ tests with a sanitizer and run them."""
+    print(f"nox: the {what}'s tests, sanitizer: {kind}", flush=True)
+    times: dict[str, float] = {}
+    work = BUILD / "sanitize" / (kind if what == "driver" else f"{what}-{kind}")
+    cmake(session, source, work, {"CMAKE_BUILD_TYPE": "RelWithDebInfo", **options}, times)
+    hint = f"see the first failure above; a report of the {kind} sanitizer says what it found and where"
+    with timed("tests", times):
         run(session, hint, "ctest", "--test-dir", work, "--output-on-failure", "--no-tests=error")
+    print("nox: " + ", ".join(f"{part} {seconds:.1f} s" for part, seconds in times.items()), flush=True)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure the performance claims on the last chapter's build: benchmarks/calls.py and steps.py."""
-    scripts = [ROOT / "benchmarks" / f"{name}.py" for name in ("calls", "steps")]
+    """Measure the performance claims on the last chapter's build: benchmarks/{calls,steps,allocator,graphs}.py."""
+    scripts = [ROOT / "benchmarks" / f"{name}.py" for name in ("calls", "steps", "allocator", "graphs")]
     source = build(session, LAST, {})
     for script in scripts:
         hint = f"{script.name}: see above"

@@ -35,15 +35,16 @@ NATIVE, FALLBACK, REFUSED, UNCOUNTED = "●", "○", "✕", "·"
 HEAD = """\
 # Operator coverage
 
-What PyTorch's own test samples say about the backend as of chapter 3: for each operator of `op_db` and each dtype, whether
+What PyTorch's own test samples say about the backend as of chapter 6: for each operator of `op_db` and each dtype, whether
 the device gives the CPU's answer, and whether it computes it itself or hands it to the CPU. The page is generated; nobody
 types a mark.
 
 A pair of operator and dtype passes when every sample gives the CPU's values (within `assert_close`'s tolerance for the
 dtype), dtype, shape and strides, leaves its result on the device, and aliases the same arguments. Backward compares the
 gradients too. A pair counts when the CPU, asked twice, agrees with itself. `empty` and its kind return memory that nobody
-has written: of them, only shape, dtype and strides are compared. Random operators start from the same seed on both sides;
-the device has no generator yet and draws from the CPU's.
+has written: of them, only shape, dtype and strides are compared. What draws from the device's generator
+gives other numbers than the CPU's by design: there the same seed must give the same numbers again, dtype, shape, strides and
+aliasing are compared with the CPU, and `tests/test_random.py` judges the distributions.
 """
 
 TABLE_HEAD = """\
@@ -67,11 +68,11 @@ TAIL = """\
 ## Make it again
 
 ```sh
-nox -s chapter-3
-PYTHONPATH=build/3/src python benchmarks/opinfo.py --write-page
+nox -s chapter-6
+PYTHONPATH=build/6/src python benchmarks/opinfo.py --write-page
 ```
 
-`tests/test_opinfo.py` runs the first float32 sample of every operator with each `nox -s chapter-3`, and fails on a difference
+`tests/test_opinfo.py` runs the first float32 sample of every operator with each `nox -s chapter-6`, and fails on a difference
 that is not listed here and on one that is listed and gone. To judge your own chip, replace the device's name in
 `tests/opinfo_judge.py`; what falls back is read from `torch.cookbook.fallback.report()`.
 """

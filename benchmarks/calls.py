@@ -4,7 +4,7 @@ Four numbers a call. `CPU`: the call on the CPU, which returns when the work is 
 returns; nobody waits for the work. `stream`: many calls and one wait, per call: what a program sees that keeps the
 device busy. `complete`: the call and a wait for it, each time: what a program sees that reads every result.
 
-    nox -s bench, or: PYTHONPATH=build/3/src python benchmarks/calls.py --wait-idle 300
+    nox -s bench, or: PYTHONPATH=build/6/src python benchmarks/calls.py --wait-idle 300
 """
 
 from __future__ import annotations

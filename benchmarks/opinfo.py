@@ -6,7 +6,7 @@
     opinfo.py --write-page --from FILE   write the page from an earlier run's file
 
 The judging itself is tests/opinfo_judge.py, which the staged tests use too. The backend must be importable
-(PYTHONPATH=build/3/src after `nox -s chapter-3`). The exit code is 1 when a pair fails without a known reason, or passes
+(PYTHONPATH=build/6/src after `nox -s chapter-6`). The exit code is 1 when a pair fails without a known reason, or passes
 with one.
 """
 

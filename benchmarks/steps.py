@@ -3,7 +3,7 @@
 The four models of `tests/models.py`, forward, loss, backward and optimizer. A value is the time of some steps and one
 wait, per step. The counters do not depend on the machine: they are the same in every run and for every step.
 
-    nox -s bench, or: PYTHONPATH=build/3/src python benchmarks/steps.py --wait-idle 300 [--busy]
+    nox -s bench, or: PYTHONPATH=build/6/src python benchmarks/steps.py --wait-idle 300 [--busy]
 """
 
 from __future__ import annotations
