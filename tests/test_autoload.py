@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -59,8 +60,12 @@ def python(site: Path, tmp_path: Path) -> Python:
 
 
 def test_the_project_declares_the_entry_point() -> None:
-    declared = (SOURCE / "pyproject.toml").read_text("utf-8")
-    assert '[project.entry-points."torch.backends"]\ncookbook = "cookbook_autoload:autoload"' in declared
+    if (project := SOURCE / "pyproject.toml").exists():
+        declared = project.read_text("utf-8")
+        assert '[project.entry-points."torch.backends"]\ncookbook = "cookbook_autoload:autoload"' in declared
+    else:  # installed: what pip has made of it
+        found = [e.value for e in importlib.metadata.entry_points(group="torch.backends") if e.name == "cookbook"]
+        assert found == ["cookbook_autoload:autoload"]
 
 
 @pytest.mark.parametrize(
