@@ -482,7 +482,7 @@ def test_owner_during_a_capture(device: torch.device) -> None:
     del owner
     x.fill_(5)
     graph = torch.accelerator.Graph()
-    with torch.accelerator.graph(graph) if hasattr(torch.accelerator, "graph") else graph:
+    with graph:
         out.copy_(x)
         x.record_stream(current(device))
         del x
