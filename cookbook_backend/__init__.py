@@ -230,8 +230,6 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
     return list(_amp_dtypes)
 
 
-# endif
-# if COOKBOOK_CHAPTER >= 4
 # %% pinned-memory
 from .host_memory import (
     empty_host_cache,
@@ -242,20 +240,14 @@ from .host_memory import (
 
 __all__ += ["empty_host_cache", "host_memory_stats"]
 __all__ += ["reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"]
-# endif
-# if COOKBOOK_CHAPTER >= 4
 # %% between-processes
 from .multiprocessing import ipc_collect, ipc_stats
 
 __all__ += ["ipc_collect", "ipc_stats"]
-# endif
-# if COOKBOOK_CHAPTER >= 4
 # %% graphs
 from .graphs import is_current_stream_capturing
 
 __all__ += ["is_current_stream_capturing"]
-# endif
-# if COOKBOOK_CHAPTER >= 4
 # %% foreign-memory
 from . import dlpack as dlpack
 from .dlpack import from_dlpack, from_pointer
@@ -272,8 +264,6 @@ from . import amp as amp
 __all__ += ["amp", "get_amp_supported_dtype"]
 # Those in which the kernels of the lower-precision list compute.
 _amp_dtypes += [torch.bfloat16, torch.float16]
-# endif
-# if COOKBOOK_CHAPTER >= 6
 # %% lookups
 # The names under which PyTorch and libraries look for the rest: docs/device-module.md lists them.
 from . import _utils as _utils

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import models
@@ -57,26 +57,10 @@ def warm_up(step: Callable[[], Tensor]) -> None:
     torch.accelerator.current_stream().wait_stream(side)
 
 
-@pytest.mark.parametrize("name", models.MODELS)
-def test_replayed_training_equals_eager(name: str) -> None:
+def trains_as_eager(name: str, optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer]) -> None:
+    """Train two copies of a model, one by calls and one by replays: the same losses, and the same state at the end."""
     runs = [models.make(name).to(DEVICE) for _ in range(2)]
-    rules = [torch.optim.SGD(run.model.parameters(), lr=0.05, momentum=0.9) for run in runs]
-    eager, step = (trainer(run, rule) for run, rule in zip(runs, rules, strict=True))
-    for _ in range(2):
-        eager()
-    warm_up(step)
-    graph, loss = captured(step)
-    for _ in range(4):
-        graph.replay()
-        expected = eager()
-        assert torch.equal(loss.cpu(), expected.cpu())
-    for a, b in zip(runs[0].model.state_dict().values(), runs[1].model.state_dict().values(), strict=True):
-        assert torch.equal(a.cpu(), b.cpu())
-
-
-def test_adam_with_capturable_equals_eager() -> None:
-    runs = [models.make("mlp").to(DEVICE) for _ in range(2)]
-    rules = [torch.optim.Adam(run.model.parameters(), lr=0.01, capturable=True) for run in runs]
+    rules = [optimizer(run.model.parameters()) for run in runs]
     eager, step = (trainer(run, rule) for run, rule in zip(runs, rules, strict=True))
     for _ in range(2):
         eager()
@@ -85,6 +69,17 @@ def test_adam_with_capturable_equals_eager() -> None:
     for _ in range(4):
         graph.replay()
         assert torch.equal(loss.cpu(), eager().cpu())
+    for a, b in zip(runs[0].model.state_dict().values(), runs[1].model.state_dict().values(), strict=True):
+        assert torch.equal(a.cpu(), b.cpu())
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_replayed_training_equals_eager(name: str) -> None:
+    trains_as_eager(name, lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9))
+
+
+def test_adam_with_capturable_equals_eager() -> None:
+    trains_as_eager("mlp", lambda parameters: torch.optim.Adam(parameters, lr=0.01, capturable=True))
 
 
 def test_a_replay_launches_what_a_step_launches_and_does_not_wait() -> None:
