@@ -293,7 +293,7 @@ MEMORY = (
         "_gpu_trace",
         "who listens to allocations: `torch._C._activate_gpu_trace()`",
         ("C++",),
-        "test_allocator.py::test_an_observer_sees_each_life_end_before_the_next",
+        "test_allocator_threads.py::test_an_observer_sees_each_life_end_before_the_next",
     ),
 )
 
