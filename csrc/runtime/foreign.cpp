@@ -42,37 +42,20 @@ Books& books() {
 }
 
 // %% foreign-passed
-// Records the end of what is queued now on the streams of a dropped storage. Not on one that is captured: the record
-// would become a part of the graph and tell nothing; it is tried again later. What fails is the caller's to warn of,
-// without the lock: a warning may run Python.
-bool mark(Foreign& foreign, cookbookError_t& failed) noexcept {
-  const std::lock_guard no_capture(capture_lock());
-  for (const StreamUse* use = foreign.uses; use != nullptr; use = use->next) {
-    if (use->stream != nullptr && capture_of(use->stream) != 0) return false;
-  }
-  for (StreamUse* use = foreign.uses; use != nullptr; use = use->next) {
-    const cookbookError_t error = cookbookEventRecord(use->event, use->stream);
-    if (error == cookbookSuccess) continue;
-    if (error != cookbookErrorInvalidHandle) {  // to keep the owner for ever is better than a wrong number
+// Whether no stream uses the memory any more; then its uses are dropped. What fails is the caller's to warn of, without
+// the lock: a warning may run Python. The owner is kept for ever then, which is better than a wrong number.
+bool passed(Foreign& foreign, cookbookError_t& failed) noexcept {
+  if (!foreign.marked) {
+    const std::lock_guard no_capture(capture_lock());
+    if (is_captured(foreign.uses)) return false;  // it is tried again later
+    const cookbookError_t error = record(foreign.uses);
+    if (error != cookbookSuccess) {
       failed = error;
       return false;
     }
-    use->stream = nullptr;  // somebody destroyed the stream, and destroying it waited for its work
+    foreign.marked = true;
   }
-  return foreign.marked = true;
-}
-
-// Whether no stream uses the memory any more; then its uses are dropped.
-bool passed(Foreign& foreign, cookbookError_t& failed) noexcept {
-  if (!foreign.marked && !mark(foreign, failed)) return false;
-  for (const StreamUse* use = foreign.uses; use != nullptr; use = use->next) {
-    if (use->stream != nullptr && cookbookEventQuery(use->event) == cookbookErrorNotReady) return false;
-  }
-  while (StreamUse* use = foreign.uses) {
-    foreign.uses = use->next;
-    drop_use(use);
-  }
-  return true;
+  return finished(foreign.uses);
 }
 
 // %% foreign-drop

@@ -16,7 +16,7 @@
 #include "operators/on_device.h"
 #include "runtime/capture.h"
 #include "runtime/ipc_sides.h"
-#include "runtime/pending_blocks.h"
+#include "runtime/stream_uses.h"
 #include "scaffolding/stream.h"
 
 namespace cookbook {

@@ -1,9 +1,8 @@
 // chapter 4
-// %% stream-use
+// %% pending-blocks-header
 // Blocks that the program has freed while streams other than their own may still use them: what record_stream is for.
 #pragma once
 
-#include <c10/core/Stream.h>
 #include <cookbook_driver.h>
 
 #include <algorithm>
@@ -12,28 +11,10 @@
 
 #include "runtime/free_blocks.h"
 #include "runtime/spin_lock.h"
+#include "runtime/stream_uses.h"
 
 namespace cookbook {
 
-// A stream that uses a block beside the block's own one. Made while the block is live, with all that can fail: the free
-// itself runs in destructors and only records the event.
-struct StreamUse {
-  cookbookStream_t stream;  // null: known to be done
-  c10::DeviceIndex device;  // the stream's, which may be another than the block's
-  cookbookEvent_t event;
-  StreamUse* next;
-};
-
-inline constexpr size_t kMostDevices = 16;  // that the driver can have
-
-// From those that were dropped before, or with a new event.
-StreamUse* new_use(const c10::Stream& stream);
-void drop_use(StreamUse* use) noexcept;
-// For fork handlers: nobody makes or drops one while these are held.
-void lock_uses() noexcept;
-void unlock_uses() noexcept;
-
-// %% pending-blocks-header
 class PendingBlocks {
  public:
   // Whether collect() has nothing to look at. Needs no lock.
@@ -55,6 +36,7 @@ class PendingBlocks {
   SpinLock& lock() noexcept { return lock_; }
 
  private:
+  // %% pending-blocks-state
   struct Queue {
     Block *first = nullptr, *last = nullptr;
     void push(Block* block) noexcept;
@@ -72,9 +54,6 @@ class PendingBlocks {
 };
 
 // %% pending-blocks-collect
-// Whether no stream uses the block any more; then its uses are dropped.
-bool finished(Block* block) noexcept;
-
 template <class Give>
 void PendingBlocks::collect(size_t limit, Give give) {
   if (deferred_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -82,7 +61,7 @@ void PendingBlocks::collect(size_t limit, Give give) {
   const std::lock_guard guard(lock_);
   for (size_t left = std::min(limit, count_.load(std::memory_order_relaxed)); left != 0; --left) {
     Block* block = recorded_.pop();
-    if (finished(block)) {
+    if (finished(block->uses)) {
       count_.fetch_sub(1, std::memory_order_relaxed);
       give(block);
     } else {
